@@ -102,7 +102,9 @@ def _without_docstrings(text: str) -> str:
             continue
         first = node.body[0]
         only = len(node.body) == 1 and not isinstance(node, ast.Module)
-        for row in range(first.lineno - 1, first.end_lineno or first.lineno):
+        end = first.end_lineno or first.lineno
+        after_it = end + 1 if end < len(lines) and not (lines[end] or "").strip() else end
+        for row in range(first.lineno - 1, after_it):
             lines[row] = None
         if only:
             lines[first.lineno - 1] = " " * first.col_offset + "..."

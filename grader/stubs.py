@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import io
+import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ STRUCTURAL_DECORATORS = frozenset(
 ALWAYS_IMPORTED = ("torch", "triton", "__future__")
 """Modules whose imports a stub keeps even when no signature needs them."""
 
+_WIDTH = 118
 _DATA_BASES = frozenset({"NamedTuple", "Enum", "StrEnum", "IntEnum", "TypedDict", "Protocol"})
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -118,12 +120,16 @@ def stub_text(exercise: Exercise, solution: str) -> str:
 def header(exercise: Exercise) -> str:
     """The docstring of a stub: what it is, how long, which parts, which commands."""
     parts = "\n".join(
-        f"Part {part.number} ({part.points} points)  {plain(part.title)}: {', '.join(part.symbols)}"
+        textwrap.fill(
+            f"Part {part.number} ({part.points} points)  {plain(part.title)}: {', '.join(part.symbols)}",
+            _WIDTH,
+            subsequent_indent="    ",
+        )
         for part in exercise.parts
     )
-    given = f"\n\nGiven: {', '.join(exercise.given)}" if exercise.given else ""
+    given = f"\n\nGiven whole: {', '.join(exercise.given)}" if exercise.given else ""
     return (
-        f'"""{plain(exercise.title)}\n\n{plain(exercise.source)}\n\n'
+        f'"""{plain(exercise.title)}\n\n{textwrap.fill(plain(exercise.source), _WIDTH)}\n\n'
         f"{parts}{given}\n\n"
         f"Target: part 1 in {exercise.minutes} minutes, from memory.\n\n"
         f"    kit show {exercise.slug}     the statement\n"
@@ -171,9 +177,9 @@ def assemble(
 def raise_line(exercise: Exercise, qualified_name: str) -> str:
     """The body of a blanked function: it says which part asks for it."""
     symbol = qualified_name.partition(".")[0]
-    parts = [part.number for part in exercise.parts if symbol in part.symbols]
-    where = f"part {parts[0]}: " if len(parts) == 1 else ""
-    return f'raise NotImplementedError("{where}write {qualified_name}")'
+    parts = [str(part.number) for part in exercise.parts if symbol in part.symbols]
+    where = f"part{'s' if len(parts) > 1 else ''} {', '.join(parts)}"
+    return f'raise NotImplementedError("{where}: write {qualified_name}")'
 
 
 def plain(text: str) -> str:
