@@ -107,7 +107,11 @@ class Catalogue:
     def _symbols(self) -> dict[str, list[tuple[str, int]]]:
         """Symbol to (slug, part), the exercise that asks for it earliest first."""
         ranked: dict[str, list[tuple[int, int, int, str]]] = {}
-        for place, exercise in enumerate(self.exercises()):
+        for place, slug in enumerate(self.slugs):
+            try:
+                exercise = self.exercise(slug)
+            except ContentError:
+                continue  # A broken exercise must not keep the others from being found.
             for part in exercise.parts:
                 for index, symbol in enumerate(part.symbols):
                     ranked.setdefault(symbol, []).append((part.number, index, place, exercise.slug))

@@ -123,7 +123,7 @@ class Workspace:
                     target.touch(exist_ok=False)
                 except FileExistsError:
                     continue
-                shutil.copy2(path, target)
+                shutil.copyfile(path, target)
                 return target
         except OSError as error:
             raise _unwritable(self.backup_folder, error) from error
@@ -131,8 +131,8 @@ class Workspace:
 
     def backups(self, slug: str) -> list[Path]:
         """The backups of an exercise's file, newest first."""
-        found = [path for path in self.backup_folder.glob(f"{slug}-[0-9]*.py") if _is_stamp(path.stem, slug)]
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+        stamped = ((_stamp(path.stem, slug), path) for path in self.backup_folder.glob(f"{slug}-*.py"))
+        return [path for stamp, path in sorted((pair for pair in stamped if pair[0]), reverse=True)]
 
     def restore(self, slug: str, backup: Path) -> Path | None:
         """Put a backup's text back as the learner's file; what was there is backed up first and returned.
@@ -220,9 +220,10 @@ def neighbour_notes(path: Path) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _is_stamp(stem: str, slug: str) -> bool:
-    """True for ``slug-YYYYMMDD-HHMMSS[-N]``, so that the backups of ``moe`` are not those of ``moe-x``."""
-    return all(piece.isdigit() for piece in stem[len(slug) + 1 :].split("-"))
+def _stamp(stem: str, slug: str) -> tuple[int, ...]:
+    """The numbers of ``slug-YYYYMMDD-HHMMSS[-N]``, which sort by age; empty when the name is of another form."""
+    pieces = stem[len(slug) + 1 :].split("-")
+    return tuple(int(piece) for piece in pieces) if len(pieces) >= 2 and all(map(str.isdigit, pieces)) else ()
 
 
 def _write_at_once(path: Path, content: bytes) -> None:

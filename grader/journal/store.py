@@ -57,7 +57,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """The journal at ``path``, made when absent; a damaged file is set aside, named in `notes`, and a new one begun.
+        """The journal at ``path``, made when absent; a damaged one is set aside, as `notes` says, and a new one begun.
 
         Raises:
             RequestError: the folder cannot be written to, or a newer kit wrote the journal.
