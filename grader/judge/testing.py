@@ -1,0 +1,291 @@
+"""What a hidden test may use: the names injected into `hidden_tests.py` (see CONTRIBUTING.md).
+
+A `Trial` is one run of one test against one submission.  Every comparison
+records what it saw, so that the same test can be run against a known mistake
+and the two records compared (`grader.judge.diagnose`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from grader.judge import compare
+from grader.judge.faults import CheckFailed, LearnerRaised, MissingSymbol, TestBug, TestFault
+from grader.judge.view import RemoteClass, RemoteObject, Submission
+from grader.model import Mismatch
+
+
+@dataclass
+class Trial:
+    """One run of one hidden test: what was called and what the comparisons saw."""
+
+    submission: Submission
+    seed: int = 0
+    observations: list[tuple[str, Any]] = field(default_factory=list)
+    pairs: int = 0
+
+    def observe(self, kind: str, value: Any) -> None:
+        """Record what a comparison saw, gradients dropped."""
+        self.observations.append((kind, _detached(value)))
+
+
+_current: list[Trial] = []
+
+
+@contextlib.contextmanager
+def running(trial: Trial) -> Iterator[Trial]:
+    """Make `trial` the one that `close`, `same`, `check` and `raises` report to."""
+    _current.append(trial)
+    try:
+        yield trial
+    finally:
+        _current.pop()
+
+
+def _trial() -> Trial:
+    if not _current:
+        raise TestBug("a comparison ran outside a test")
+    return _current[-1]
+
+
+# ------------------------------------------------------------------------------------- comparisons
+
+
+def close(
+    actual: Any, expected: Any, says: str = "", tol: float | None = None, dtype: bool = True, trivial_ok: bool = False
+) -> None:
+    """Fail unless `actual` equals `expected` to a tolerance made from the dtype.
+
+    Args:
+        actual: what the submission returned: a tensor, a number, or a tuple of them.
+        expected: what is right.
+        says: a sentence for the learner: what this comparison means.
+        tol: relative tolerance in place of the dtype's.
+        dtype: whether dtypes must agree too.
+        trivial_ok: allow an expected value that a constant or a copy of an input would match.
+    """
+    trial = _trial()
+    trial.observe("close", actual)
+    if not trivial_ok:
+        compare.refuse_trivial(expected, trial.submission.inputs)
+    if found := compare.mismatch(actual, expected, tol, dtype):
+        raise CheckFailed(says or "the values differ", found)
+
+
+def same(actual: Any, expected: Any, says: str = "", dtype: bool = True) -> None:
+    """Fail unless `actual` is exactly `expected` (ints, bools, lists, integer tensors, None)."""
+    trial = _trial()
+    trial.observe("same", actual)
+    if found := compare.differs(actual, expected, dtype):
+        raise CheckFailed(says or "the values differ", found)
+
+
+def check(condition: Any, says: str, seen: Any = None) -> None:
+    """Fail with the sentence `says` unless `condition`; `seen` is the observed value it rests on."""
+    holds = bool(condition)
+    _trial().observe("check", (holds, seen))
+    if not holds:
+        raise CheckFailed(says, None if seen is None else Mismatch("observed", actual=compare.noun(seen)))
+
+
+@contextlib.contextmanager
+def raises(expected: type[Exception], says: str = "") -> Iterator[None]:
+    """Fail unless the submission raises `expected` inside the block."""
+    trial = _trial()
+    try:
+        yield
+    except LearnerRaised as error:
+        trial.observe("raises", error.type_name)
+        if isinstance(error, expected):
+            return
+        if error.not_started:
+            raise
+        raise CheckFailed(
+            f"{says or 'a bad argument'}: must raise {expected.__name__}, and raised {error.message}",
+            frames=error.frames,
+        ) from None
+    trial.observe("raises", "nothing")
+    raise CheckFailed(f"{says or 'a bad argument'}: must raise {expected.__name__}, and nothing was raised")
+
+
+# -------------------------------------------------------------------------------------- helpers
+
+
+def part(number: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a test as belonging to part `number`."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.kit_part = number  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def pair(
+    mine: RemoteClass | Callable[..., Any],
+    ref: Callable[..., Any],
+    *args: Any,
+    dtype: torch.dtype | None = None,
+    keep: Sequence[str] = (),
+    **kwargs: Any,
+) -> tuple[Any, Any]:
+    """Build the learner's and the reference's object with the same weights, by state_dict name.
+
+    Every floating parameter is redrawn (normal, scaled by fan-in, around 1 where the reference starts at 1),
+    so that ones and zeros hide nothing; names that end with one of `keep` stay as the reference has them.
+    """
+    learner = mine(*args, **kwargs)
+    trial = _trial()
+    trial.pairs += 1
+    generator = torch.Generator().manual_seed((trial.seed + trial.pairs) % 2**63)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(trial.seed % 2**63)
+        reference = ref(*args, **kwargs)
+        for name, parameter in reference.named_parameters():
+            if any(name.endswith(kept) for kept in keep):
+                continue
+            fan_in = parameter.shape[-1] if parameter.dim() > 1 else 4
+            centre = 1.0 if parameter.dim() == 1 and bool((parameter == 1).all()) else 0.0
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / fan_in**0.5
+            parameter.copy_(centre + noise)
+    if dtype is not None:
+        reference = reference.to(dtype)
+        learner.to(dtype)
+    learner.load_state_dict({name: tensor.detach() for name, tensor in reference.state_dict().items()})
+    return learner, reference
+
+
+def grads(module: Any) -> dict[str, torch.Tensor | None]:
+    """Gradients of a submission's or a reference's parameters, by name."""
+    if isinstance(module, RemoteObject):
+        return module.grads()
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor outside the graph."""
+    return tensor.detach().clone()
+
+
+# How torch says that tensors of two devices met; anything else that `meta` cannot do is no fault of the learner's.
+_DEVICE_COMPLAINTS = (
+    "same device",
+    "different device",
+    "on device meta",
+    "but got cpu",
+    "is on cpu",
+    "device cpu",
+    "mixed device",
+)
+
+
+def on_meta(call: Callable[[], Any], says: str = "") -> Any:
+    """Run `call`, whose tensors and modules are on the meta device; fail where another device came in.
+
+    Returns the result, or None where a data-dependent step cannot run on meta.
+    """
+    trial = _trial()
+    says = says or "a tensor was made on another device than the input's"
+    try:
+        result = call()
+    except LearnerRaised as error:
+        if error.not_started:
+            raise
+        text = error.message.lower()
+        device_fault = any(complaint in text for complaint in _DEVICE_COMPLAINTS)
+        trial.observe("meta", device_fault)
+        if device_fault:
+            raise CheckFailed(f"{says}: {error.message}", frames=error.frames) from None
+        return None
+    strangers = {tensor.device.type for tensor in _tensors(result)} - {"meta"}
+    trial.observe("meta", bool(strangers))
+    if strangers:
+        raise CheckFailed(f"{says}: the result is on {', '.join(sorted(strangers))}")
+    return result
+
+
+class Rng:
+    """Seeded draws for one test, on the device under test."""
+
+    def __init__(self, seed: int, device: str = "cpu") -> None:
+        self._device = device
+        self._generator = torch.Generator().manual_seed(seed)
+        self._python = random.Random(seed)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Standard normal draws."""
+        return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(dtype).to(self._device)
+
+    def uniform(self, low: float, high: float, *shape: int, dtype: torch.dtype = torch.float32) -> Any:
+        """Uniform draws in [low, high); a Python float without a shape."""
+        if not shape:
+            return self._python.uniform(low, high)
+        drawn = low + (high - low) * torch.rand(shape, generator=self._generator, dtype=torch.float64)
+        return drawn.to(dtype).to(self._device)
+
+    def integers(self, low: int, high: int, *shape: int) -> Any:
+        """Integers in [low, high); a Python int without a shape, else an int64 tensor."""
+        if not shape:
+            return self._python.randrange(low, high)
+        return torch.randint(low, high, shape, generator=self._generator).to(self._device)
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        """One of the options."""
+        return self._python.choice(options)
+
+    def permutation(self, count: int) -> torch.Tensor:
+        """A random order of 0..count-1."""
+        return torch.randperm(count, generator=self._generator).to(self._device)
+
+    def generator(self) -> torch.Generator:
+        """A fresh CPU generator with a seed of its own."""
+        return torch.Generator().manual_seed(self._python.randrange(2**62))
+
+
+def test_seed(run_seed: int, name: str) -> int:
+    """The seed of one test in one run."""
+    return (run_seed * 1_000_003 + zlib.crc32(name.encode())) % 2**62
+
+
+test_seed.__test__ = False  # type: ignore[attr-defined]
+
+INJECTED: dict[str, Any] = {
+    "part": part,
+    "pair": pair,
+    "close": close,
+    "same": same,
+    "check": check,
+    "raises": raises,
+    "grads": grads,
+    "plain": plain,
+    "on_meta": on_meta,
+    "pytest": pytest,
+    "torch": torch,
+}
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, tuple | list):
+        return type(value)(_detached(item) for item in value)
+    return value
+
+
+__all__ = ["INJECTED", "MissingSymbol", "Rng", "TestFault", "Trial", "running", "test_seed"]
