@@ -233,7 +233,7 @@ def _unexplained(node: stubs.FunctionNode | ast.ClassDef, name: str) -> Iterator
         for item in node.body:
             if isinstance(item, stubs.FunctionNode) and (item.name == "__init__" or not item.name.startswith("_")):
                 yield from _unexplained(item, f"{name}.{item.name}")
-    elif node.returns is None:
+    elif node.returns is None and not name.endswith(".__init__"):
         yield f"{name} has no return annotation"
 
 

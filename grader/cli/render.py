@@ -1,0 +1,279 @@
+"""An `Attempt` as a learner reads it on a terminal; see `export` for machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader.cli.escape import visible
+from grader.model import Attempt, CostResult, Diagnosis, Mismatch, Outcome, PartResult, SpeedResult, TestResult
+
+if TYPE_CHECKING:
+    from grader.model import Exercise
+
+SHOWN_FAILURES = 3
+"""Failing tests shown in full; the others get a line each, unless everything was asked for."""
+
+BAR_WIDTH = 12
+PRINTED_LINES = 12
+
+WORDS = {
+    Outcome.PASSED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.ERROR: "error",
+    Outcome.TIMEOUT: "out of time",
+    Outcome.CRASHED: "crashed",
+    Outcome.MEMORY: "out of memory",
+    Outcome.OUTPUT: "printed too much",
+    Outcome.SKIPPED: "not judged",
+}
+"""Each outcome in a learner's words."""
+
+_FAILURES = frozenset(Outcome) - {Outcome.PASSED, Outcome.SKIPPED}
+
+
+def print_attempt(console: Console, attempt: Attempt, exercise: Exercise, verbose: bool = False) -> None:
+    """Print the verdict: the part ladder, the named mistakes, failing tests, costs and speed, what to do next."""
+    blocks: list[RenderableType] = [_headline(attempt, exercise), _ladder(attempt)]
+    if attempt.load_error:
+        blocks.append(_titled("Your file does not load", "red", Text(visible(attempt.load_error))))
+    elif not _untouched(attempt):
+        blocks.extend(_diagnosis(item) for item in attempt.diagnosis)
+        blocks.extend(_failures(attempt, verbose))
+        blocks.extend(_targets(attempt))
+    blocks.extend(Text.assemble(("note: ", "yellow"), visible(note)) for note in attempt.notes)
+    blocks.append(_next_step(attempt, exercise))
+    for place, block in enumerate(blocks):
+        if place:
+            console.print()
+        console.print(block)
+
+
+def print_summary(console: Console, attempts: Sequence[Attempt]) -> None:
+    """One line per attempt, for ``kit grade --all``."""
+    table = Table.grid(padding=(0, 2))
+    for attempt in attempts:
+        if attempt.load_error:
+            seen = "does not load"
+        elif _untouched(attempt):
+            seen = "not started"
+        else:
+            failed = sum(1 for test in attempt.tests if test.outcome in _FAILURES)
+            seen = f"{failed} of {len(attempt.tests)} tests failed" if failed else ""
+        names = ", ".join(item.mistake for item in attempt.diagnosis)
+        table.add_row(
+            _mark(attempt.passed),
+            Text(attempt.exercise),
+            Text(f"{attempt.points}/{attempt.max_points}"),
+            Text(visible(f"{seen}{': ' if names else ''}{names}")),
+        )
+    console.print(table)
+    passed = sum(attempt.passed for attempt in attempts)
+    console.print(Text(f"\n{passed} of {len(attempts)} passed", "green" if passed == len(attempts) else ""))
+
+
+def test_title(test_id: str) -> str:
+    """``test_one_token_decode[bf16]`` as a sentence: ``one token decode [bf16]``."""
+    name, bracket, parameters = test_id.partition("[")
+    return name.removeprefix("test_").replace("_", " ") + (f" [{parameters}" if bracket else "")
+
+
+def _headline(attempt: Attempt, exercise: Exercise) -> RenderableType:
+    style = "bold green" if attempt.passed else "bold"
+    where = f"{attempt.device}, {attempt.isolation} isolation, seed {attempt.seed}, {attempt.seconds:.1f} s"
+    return Group(
+        Text.assemble(
+            (f"{exercise.title}  {attempt.points}/{attempt.max_points}", style), ("  " + exercise.slug, "dim")
+        ),
+        Text(visible(f"{attempt.file}  ({where})"), "dim"),
+        *([Text(visible(attempt.ran_on), "dim")] if attempt.ran_on else []),
+    )
+
+
+def _ladder(attempt: Attempt) -> RenderableType:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=None, overflow="fold")
+    for part in attempt.parts:
+        mark, seen = _part_state(part, attempt)
+        table.add_row(mark, Text(f"part {part.number}"), Text.assemble(visible(part.title), ("  " + seen, "dim")))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _part_state(part: PartResult, attempt: Attempt) -> tuple[Text, str]:
+    tests = [test for test in attempt.tests if test.part == part.number]
+    if part.passed:
+        return _mark(True), f"{part.points} points, {len(tests)} tests"
+    if attempt.load_error:
+        return _mark(False), "not judged"
+    if not tests:
+        return Text("·", "dim"), "not graded"
+    if all(test.not_started for test in tests):
+        return Text("·", "dim"), "not started"
+    failed = sum(1 for test in tests if test.outcome in _FAILURES)
+    if failed:
+        return _mark(False), f"{failed} of {len(tests)} tests failed"
+    return _mark(False), "tests pass, but a target is missed"
+
+
+def _untouched(attempt: Attempt) -> bool:
+    """True when no test met anything but the stub."""
+    return bool(attempt.tests) and not attempt.load_error and all(test.not_started for test in attempt.tests)
+
+
+def _diagnosis(item: Diagnosis) -> RenderableType:
+    count = len(item.tests)
+    lines = [Text(visible(item.says))]
+    if item.hint:
+        lines.append(Text.assemble(("Try: ", "bold"), visible(item.hint)))
+    lines.append(Text(f"Explains {count} failing test{'s' if count != 1 else ''}. ({item.mistake})", "dim"))
+    return _titled(f"Mistake: {visible(item.title)}", "magenta", *lines)
+
+
+def _failures(attempt: Attempt, verbose: bool) -> Iterable[RenderableType]:
+    """The failing tests: some in full, then one line each; those of parts not begun are left out."""
+    failing = [test for test in attempt.tests if test.outcome in _FAILURES and not test.not_started]
+    shown = failing if verbose else _most_telling(failing, attempt)
+    yield from (_failure(test) for test in shown)
+    rest = [test for test in failing if test not in shown]
+    if rest:
+        lines = [
+            Text.assemble(_mark(False), f" {visible(test_title(test.id))}", (f"  part {test.part}", "dim"))
+            for test in rest
+        ]
+        yield _titled(f"And {len(rest)} more (-v shows them)", "", *lines)
+
+
+def _most_telling(failing: Sequence[TestResult], attempt: Attempt) -> list[TestResult]:
+    """The first failing tests, at most one of those that a named mistake explains."""
+    explained = [set(item.tests) for item in attempt.diagnosis]
+    chosen: list[TestResult] = []
+    for test in failing:
+        same = any(test.id in tests and tests.intersection(item.id for item in chosen) for tests in explained)
+        if not same and len(chosen) < SHOWN_FAILURES:
+            chosen.append(test)
+    return chosen
+
+
+def _failure(test: TestResult) -> RenderableType:
+    word = "" if test.outcome is Outcome.FAILED else f" {WORDS[test.outcome]}"
+    title = Text.assemble(
+        _mark(False), f" {visible(test_title(test.id))}", (f"  part {test.part}", "dim"), (word, "red")
+    )
+    rows = Table.grid(padding=(0, 1))
+    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(overflow="fold")
+    if test.call:
+        rows.add_row("call", Text(visible(test.call)))
+    if test.mismatch is not None:
+        for name, value in _mismatch_rows(test.mismatch):
+            rows.add_row(name, Text(visible(value)))
+    if test.trace:
+        rows.add_row("your code", Text("\n".join(visible(line) for line in test.trace)))
+    if test.printed:
+        rows.add_row("printed", Text(_bounded(visible(test.printed))))
+    message = [Padding(Text(visible(test.message)), (0, 0, 0, 2))] if test.message else []
+    return Group(title, *message, *([Padding(rows, (0, 0, 0, 2))] if rows.row_count else []))
+
+
+def _mismatch_rows(mismatch: Mismatch) -> Iterable[tuple[str, str]]:
+    if mismatch.what:
+        yield "what", mismatch.what
+    if mismatch.actual_shape or mismatch.expected_shape:
+        if mismatch.actual_shape != mismatch.expected_shape:
+            yield "shape", f"{mismatch.actual_shape or '?'}, expected {mismatch.expected_shape or '?'}"
+        else:
+            yield "shape", mismatch.actual_shape
+    if mismatch.where:
+        size = f"  off by {mismatch.error:.3g}, allowed {mismatch.allowed:.3g}" if mismatch.error else ""
+        yield "worst at", mismatch.where + size
+    if mismatch.actual:
+        yield "yours", mismatch.actual
+    if mismatch.expected:
+        yield "expected", mismatch.expected
+
+
+def _targets(attempt: Attempt) -> Iterable[RenderableType]:
+    if attempt.costs:
+        table = Table.grid(padding=(0, 2))
+        for cost in attempt.costs:
+            table.add_row(_cost_mark(cost), Text(visible(cost.name)), *_cost_cells(cost))
+        yield _titled("Cost", "", table, *_causes(cost for cost in attempt.costs if not cost.passed))
+    if attempt.speed:
+        table = Table.grid(padding=(0, 2))
+        for speed in attempt.speed:
+            table.add_row(_speed_mark(speed), Text(visible(speed.name)), *_speed_cells(speed))
+        yield _titled("Speed", "", table, *_causes(item for item in attempt.speed if item.verdict == "fail"))
+
+
+def _cost_cells(cost: CostResult) -> tuple[Text, Text, Text]:
+    wanted = f"at most {cost.limit:.4g}" if cost.required else f"stretch: {cost.limit:.4g}"
+    bar = _bar(cost.value, cost.limit, "green" if cost.passed else ("red" if cost.required else "yellow"))
+    return bar, Text(visible(f"{cost.value:.4g} {cost.unit}")), Text(wanted, "dim")
+
+
+def _speed_cells(speed: SpeedResult) -> tuple[Text, Text, Text]:
+    style = {"pass": "green", "fail": "red"}.get(speed.verdict, "yellow")
+    interval = f"{speed.ratio:.2f}x the reference's time ({speed.low:.2f} to {speed.high:.2f})"
+    return _bar(speed.ratio, speed.target, style), Text(interval), Text(f"target {speed.target:.3g}x", "dim")
+
+
+def _bar(value: float, limit: float, style: str) -> Text:
+    """Value against limit: the limit stands at two thirds of the bar."""
+    place = BAR_WIDTH * 2 // 3
+    filled = max(0, min(BAR_WIDTH, round(place * value / limit))) if limit > 0 else BAR_WIDTH
+    cells = ["█" if index < filled else "░" for index in range(BAR_WIDTH)]
+    return Text("".join(cells[:place]) + "│" + "".join(cells[place:]), style)
+
+
+def _causes(missed: Iterable[CostResult | SpeedResult]) -> list[Text]:
+    return [Text(visible(f"{item.name}: {item.cause}"), "dim") for item in missed if item.cause]
+
+
+def _cost_mark(cost: CostResult) -> Text:
+    return _mark(cost.passed) if cost.required or cost.passed else Text("○", "yellow")
+
+
+def _speed_mark(speed: SpeedResult) -> Text:
+    return Text("?", "yellow") if speed.verdict == "inconclusive" else _mark(speed.verdict == "pass")
+
+
+def _next_step(attempt: Attempt, exercise: Exercise) -> RenderableType:
+    slug = exercise.slug
+    if attempt.passed:
+        return Text.assemble(("Passed. ", "bold green"), ("next: kit list", "bold"))
+    if attempt.load_error:
+        return Text.assemble("Mend the file, then: ", (f"kit grade {slug}", "bold"))
+    first = next((part for part in attempt.parts if not part.passed), None)
+    if first is None or _untouched(attempt):
+        symbols = ", ".join(exercise.parts[0].symbols)
+        return Text.assemble(f"Write part 1 ({symbols}), then: ", (f"kit grade {slug}", "bold"))
+    tests = [test for test in attempt.tests if test.part == first.number]
+    if tests and all(test.not_started for test in tests):
+        return Text.assemble(f"Next, part {first.number}: {first.title}. Then: ", (f"kit grade {slug}", "bold"))
+    again = f"kit grade {slug} --part {first.number} --seed {attempt.seed}"
+    return Text.assemble(
+        "Same inputs again: ", (again, "bold"), "\nStuck: ", (f"kit hint {slug} --part {first.number}", "bold")
+    )
+
+
+def _titled(title: str, style: str, *lines: RenderableType) -> RenderableType:
+    return Group(Text(title, f"bold {style}".strip()), *(Padding(line, (0, 0, 0, 2)) for line in lines))
+
+
+def _mark(passed: bool) -> Text:
+    return Text("✓", "green") if passed else Text("✗", "red")
+
+
+def _bounded(text: str) -> str:
+    lines = re.sub(r"\n+$", "", text).split("\n")
+    if len(lines) > PRINTED_LINES:
+        lines = [*lines[:PRINTED_LINES], f"... and {len(lines) - PRINTED_LINES} more lines"]
+    return "\n".join(lines)
