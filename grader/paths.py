@@ -1,4 +1,4 @@
-"""Where the content lies: beside the package in a checkout, inside it in an installed wheel."""
+"""Where the content lies: inside the package in an installed wheel, beside it in a checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parent
 def content_root() -> Path:
     """The folder that holds ``exercises/``, ``kernels/`` and ``solutions/``.
 
-    ``KIT_CONTENT`` comes first, then the checkout around the package, then the copy a wheel carries.
+    ``KIT_CONTENT`` comes first, then the copy a wheel carries, then the checkout around the package.
 
     Raises:
         GraderFault: when none of them has an ``exercises`` folder.
@@ -27,7 +27,7 @@ def content_root() -> Path:
         if not (root / "exercises").is_dir():
             raise GraderFault(f"{CONTENT_VARIABLE} names {root}, which has no exercises/ folder")
         return root
-    for root in (_PACKAGE.parent, _PACKAGE / "content"):
+    for root in (_PACKAGE / "content", _PACKAGE.parent):
         if (root / "exercises").is_dir():
             return root
     raise GraderFault("this installation carries no exercises", "install the kit again, or set KIT_CONTENT")
