@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import linecache
+import pdb
 import random
 import sys
 import traceback
@@ -37,9 +38,12 @@ Meter = Callable[[Callable[[], Any], "Session"], tuple[Any, bytes]]
 class Session:
     """One load of the learner's file.  Not thread-safe; one request at a time."""
 
-    def __init__(self, folder: Path | None = None, meters: dict[str, Meter] | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, meters: dict[str, Meter] | None = None, post_mortem: bool = False
+    ) -> None:
         self._folder = folder
         self._meters = meters or {}
+        self._post_mortem = post_mortem
         self._objects: dict[int, Any] = {}
         self._ids: dict[int, int] = {}
         self._module: types.ModuleType | None = None
@@ -69,6 +73,8 @@ class Session:
                 case wire.RunPrepared():
                     return self._run_prepared(request)
         except BaseException as error:
+            if self._post_mortem and error.__traceback__ is not None:
+                pdb.post_mortem(error.__traceback__)
             return self._raised(error)
 
     # ------------------------------------------------------------------------------------ load

@@ -149,18 +149,29 @@ def pair(
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(trial.seed % 2**63)
         reference = ref(*args, **kwargs)
-        for name, parameter in reference.named_parameters():
+        parameters = _parameters(reference)
+        for name, parameter in parameters.items():
             if any(name.endswith(kept) for kept in keep):
                 continue
             fan_in = parameter.shape[-1] if parameter.dim() > 1 else 4
             centre = 1.0 if parameter.dim() == 1 and bool((parameter == 1).all()) else 0.0
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / fan_in**0.5
             parameter.copy_(centre + noise)
+        if isinstance(reference, RemoteObject):  # a recorded reference: what was drawn are copies
+            reference.load_state_dict(parameters)
     if dtype is not None:
         reference = reference.to(dtype)
         learner.to(dtype)
     learner.load_state_dict({name: tensor.detach() for name, tensor in reference.state_dict().items()})
     return learner, reference
+
+
+def _parameters(module: Any) -> dict[str, torch.Tensor]:
+    """A reference's parameters by name, to be written to; of a recorded one, copies of them."""
+    if isinstance(module, RemoteObject):
+        state = module.state_dict()
+        return {name: state[name] for name in module.parameter_names()[0]}
+    return dict(module.named_parameters())
 
 
 def grads(module: Any) -> dict[str, torch.Tensor | None]:

@@ -69,7 +69,12 @@ class Submission:
 
     def load(self, source: bytes, filename: str, seed: int) -> None:
         """Run the learner's file.  Raises a TestFault when that raises, hangs or crashes."""
-        reply = self._ask(wire.Load(source, filename, seed))
+        self.take_load(self._channel.ask(wire.Load(source, filename, seed)))
+
+    def take_load(self, reply: wire.Reply) -> None:
+        """Take the answer to a load that was sent ahead.  Raises a TestFault when the file raised."""
+        if isinstance(reply, wire.Raised):
+            raise learner_raised(reply)
         if not isinstance(reply, wire.Loaded):
             raise wire.ProtocolError("load was not answered by loaded")
         self._names = dict(reply.names)

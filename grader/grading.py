@@ -1,0 +1,107 @@
+"""One attempt from start to record: a file in, an `Attempt` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.errors import RequestError
+from grader.judge.client import JudgeClient
+from grader.judge.orders import Diagnosing, GradeOrder, Measuring, Progress, Started, Tested
+from grader.model import Attempt, Exercise, Isolation
+
+SUBMISSION_LIMIT_BYTES = 1 << 20
+
+__all__ = ["Diagnosing", "GradeRequest", "Measuring", "Progress", "Started", "Tested", "grade", "read_submission"]
+
+
+@dataclass(frozen=True)
+class GradeRequest:
+    """What to grade, and how.
+
+    Attributes:
+        exercise: the exercise.
+        source: the learner's file.
+        file: where it lies, for messages.
+        part: one part only, or all.
+        seed: of the hidden tests' inputs.
+        device: cpu or cuda.
+        isolation: what stands between the learner's code and the judge.
+        speed: whether to measure speed targets too.
+        pdb: leave the terminal to the learner's breakpoints; needs isolation none.
+        first: tests to run before the others.
+    """
+
+    exercise: Exercise
+    source: bytes
+    file: Path
+    part: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    isolation: Isolation = Isolation.PROCESS
+    speed: bool = True
+    pdb: bool = False
+    first: tuple[str, ...] = ()
+
+
+def grade(
+    request: GradeRequest,
+    progress: Callable[[Progress], None] = lambda event: None,
+    client: JudgeClient | None = None,
+) -> Attempt:
+    """Grade a file.
+
+    Args:
+        request: what to grade.
+        progress: told of every step.
+        client: a warm judge; without one a judge is started and ended here.
+
+    Raises:
+        RequestError: the request was wrong.
+        GraderFault: the grader or the machine failed.
+    """
+    root = request.exercise.folder.parents[1]
+    order = GradeOrder(
+        request.exercise.slug,
+        str(root),
+        request.source,
+        f"{request.exercise.slug}.py",
+        str(request.file),
+        request.part,
+        request.seed,
+        request.device,
+        request.isolation,
+        request.speed,
+        request.pdb,
+        request.first,
+    )
+    if client is not None:
+        return client.grade(order, progress)
+    with JudgeClient(interactive=request.isolation is Isolation.NONE) as own:
+        return own.grade(order, progress)
+
+
+def read_submission(path: Path) -> bytes:
+    """The bytes of a learner's file.
+
+    Raises:
+        RequestError: it is missing, a folder, empty, too large or not UTF-8 text.
+    """
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder, not a file", "name the .py file to grade with --file")
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise RequestError(f"{path} does not exist", "kit start NAME writes the file to work on") from None
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}", "check its permissions") from None
+    if not source.strip():
+        raise RequestError(f"{path} is empty", "kit reset NAME writes the stub again")
+    if len(source) > SUBMISSION_LIMIT_BYTES:
+        raise RequestError(f"{path} has {len(source)} bytes; {SUBMISSION_LIMIT_BYTES} are allowed", "is it the right file?")
+    try:
+        source.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
+    return source

@@ -1,0 +1,147 @@
+"""The zygote: torch imported and nothing else, so that a fresh host costs a fork.
+
+It obeys three orders on its control socket: fork a host (the two descriptors
+come along), end one, and end.  It adopts every orphan of its hosts and kills
+them, so a double fork with `setsid` does not survive its test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from grader.host import limits
+from grader.host.child import become_host
+from grader.host.session import Meter
+
+ORDER_LIMIT_BYTES = 4096
+_SWEEP_SECONDS = 2.0
+
+
+class Fork(msgspec.Struct, frozen=True, tag="fork"):
+    """Start a host on the descriptors that come along: its channel and its output pipe."""
+
+    folder: str
+    memory_bytes: int
+    file_bytes: int
+    open_files: int
+
+
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """Kill the host that serves `folder`, what it left running, and its scratch folder; answered by one byte."""
+
+    folder: str
+
+
+Order = Fork | End
+
+
+def run(control: socket.socket) -> None:
+    """Obey orders until the other end closes.  Never returns to a caller that has work left: the process ends."""
+    limits.adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle; it closes this socket
+    meters = available_meters()
+    hosts: dict[str, int] = {}
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(control, ORDER_LIMIT_BYTES, 2)
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            break
+        order = msgspec.msgpack.decode(data, type=Order)
+        match order:
+            case Fork():
+                hosts[order.folder] = _fork(control, order, descriptors, meters)
+            case End():
+                _end(hosts.pop(order.folder, 0), Path(order.folder), set(hosts.values()))
+                with contextlib.suppress(OSError):
+                    control.sendall(b"\x01")
+    for folder, pid in list(hosts.items()):
+        hosts.pop(folder)
+        _end(pid, Path(folder), set(hosts.values()))
+    os._exit(0)
+
+
+def available_meters() -> dict[str, Meter]:
+    """The child-side meters by name; each imports what it needs when it first runs."""
+    from grader.meter.child import METERS
+
+    return METERS
+
+
+def _fork(control: socket.socket, order: Fork, descriptors: list[int], meters: dict[str, Meter]) -> int:
+    channel, output = descriptors
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        limits.die_with_parent()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        bounds = limits.Limits(order.memory_bytes, file_bytes=order.file_bytes, open_files=order.open_files)
+        become_host(socket.socket(fileno=channel), output, Path(order.folder), bounds, meters)
+    os.close(channel)
+    os.close(output)
+    return pid
+
+
+def _end(pid: int, folder: Path, others: set[int]) -> None:
+    if pid:
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        _sweep(others)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(others: set[int]) -> None:
+    """Kill every adopted orphan; each death may bring its own children here, so repeat."""
+    deadline = time.monotonic() + _SWEEP_SECONDS
+    while time.monotonic() < deadline:
+        orphans = [pid for pid in _children() if pid not in others]
+        if not orphans:
+            return
+        for orphan in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(orphan, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(orphan, 0)
+
+
+def _children() -> list[int]:
+    try:
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        return [int(word) for word in text.split()]
+    except OSError:
+        return []
+
+
+def main() -> None:
+    """`python -I -m grader.host.zygote FD`: a zygote started by exec, under bubblewrap or after a loss."""
+    prepare_torch()
+    limits.die_with_parent()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.sendall(b"\x01")
+    run(control)
+
+
+def prepare_torch() -> None:
+    """Import what a host needs and pin threads, without running a parallel operation."""
+    import torch
+
+    torch.set_num_threads(1)
+    with contextlib.suppress(RuntimeError):
+        torch.set_num_interop_threads(1)
+
+
+if __name__ == "__main__":
+    main()

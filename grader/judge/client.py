@@ -1,0 +1,102 @@
+"""The command line's end of a judge.  Imports neither torch nor pytest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from types import TracebackType
+
+from grader.errors import ContentError, GraderFault, KitError, RequestError
+from grader.judge.orders import Fault, Finished, GradeOrder, Progress, encoder, event_decoder
+from grader.model import Attempt
+
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class JudgeClient:
+    """A judge process, started at once and kept warm until `close`.
+
+    Args:
+        interactive: leave the terminal to the judge, for a debugger in the learner's file.
+    """
+
+    def __init__(self, interactive: bool = False) -> None:
+        ours, theirs = socket.socketpair()
+        self._channel = ours
+        self._lines = ours.makefile("rb")
+        self._home = tempfile.TemporaryDirectory(prefix="kit-home-")
+        self._log = tempfile.TemporaryFile()
+        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        environment |= {"HOME": self._home.name, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-X", "utf8", "-m", "grader.judge.server", str(theirs.fileno())],
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=None if interactive else self._log,
+            stderr=None if interactive else self._log,
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            cwd=self._home.name,
+            start_new_session=not interactive,
+        )
+        theirs.close()
+
+    def grade(self, order: GradeOrder, progress: Callable[[Progress], None]) -> Attempt:
+        """Send one order and follow it to its end.
+
+        Raises:
+            KitError: the request was wrong, or the grader failed.
+        """
+        try:
+            self._channel.sendall(encoder.encode(order) + b"\n")
+            for line in self._lines:
+                event = event_decoder.decode(line)
+                match event:
+                    case Finished():
+                        return event.attempt
+                    case Fault():
+                        raise _error(event)
+                    case _:
+                        progress(event)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        raise GraderFault("the judge ended before it had graded the file", self._last_words() or "grade again")
+
+    def close(self) -> None:
+        """End the judge and everything below it."""
+        for stream in (self._lines, self._channel):
+            with contextlib.suppress(OSError):
+                stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.5)
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+        with contextlib.suppress(OSError):
+            self._home.cleanup()
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            self._log.seek(0)
+            lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+            return f"its last words: {lines[-1][:300]}" if lines else ""
+        return ""
+
+    def __enter__(self) -> JudgeClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _error(fault: Fault) -> KitError:
+    kind = {2: RequestError, 3: GraderFault}.get(fault.code, ContentError)
+    return kind(fault.message, fault.hint)

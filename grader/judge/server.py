@@ -1,0 +1,59 @@
+"""The judge process: `python -I -m grader.judge.server FD`.
+
+Order matters here.  torch is imported and the zygote forked first; the hidden
+tests, the reference and pytest come into this process only afterwards, so no
+host can inherit them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from grader.host import limits, zygote
+from grader.host.process import Zygote
+
+
+def main() -> int:
+    """Serve grade orders until the other end closes."""
+    limits.die_with_parent()
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(channel.fileno(), False)
+    zygote.prepare_torch()
+    process_zygote = Zygote.forked()
+    limits.hide_memory()
+    return _serve(channel, process_zygote)
+
+
+def _serve(channel: socket.socket, process_zygote: Zygote) -> int:
+    import msgspec
+
+    from grader.errors import KitError
+    from grader.judge import orders
+    from grader.judge.session import Judge
+
+    judge = Judge(process_zygote)
+    lines = channel.makefile("rb")
+
+    def send(event: orders.Event) -> None:
+        channel.sendall(orders.encoder.encode(event) + b"\n")
+
+    try:
+        for line in lines:
+            try:
+                order = orders.order_decoder.decode(line)
+                send(orders.Finished(judge.grade(order, send)))
+            except KitError as error:
+                send(orders.Fault(error.message, error.hint, error.exit_code))
+            except msgspec.DecodeError as error:
+                send(orders.Fault(f"the judge was sent an order it cannot read: {error}", "", 3))
+    except (BrokenPipeError, ConnectionResetError):
+        return 0
+    finally:
+        judge.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

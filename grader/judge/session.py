@@ -1,0 +1,305 @@
+"""Grading one file after another with a warm zygote: a fresh host for every test, verdicts formed here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from grader.catalogue import Catalogue, read_mistakes
+from grader.errors import GraderFault, RequestError
+from grader.host import limits, wire
+from grader.host.process import Host, HostLost, Zygote
+from grader.host.session import Session
+from grader.judge.diagnose import VariantRuns, diagnose
+from grader.judge.faults import (
+    HostCrashed,
+    HostMemory,
+    HostOutput,
+    HostTimeout,
+    Tampered,
+    TestFault,
+)
+from grader.judge.orders import Diagnosing, GradeOrder, Progress, Started, Tested
+from grader.judge.pack import HiddenTest, Pack, load_pack
+from grader.judge.trial import Ended, InProcess, run_own_test, run_test
+from grader.judge.view import Submission
+from grader.model import Attempt, Diagnosis, Exercise, Isolation, Outcome, PartResult, TestResult
+
+_FAULTS: dict[str, type[TestFault]] = {
+    "timeout": HostTimeout,
+    "crashed": HostCrashed,
+    "memory": HostMemory,
+    "output": HostOutput,
+    "tampered": Tampered,
+}
+_SENTENCES = {
+    "timeout": "no answer within {seconds:g} s, so the process was killed; look for a loop that does not end",
+    "crashed": "your code ended its process before it answered (os._exit, a crash in native code, or a killed process)",
+    "memory": "your code used more memory than the {mebibytes} MiB it may have",
+    "output": "your code printed more than {output} MiB, so the process was killed",
+    "tampered": "tampering: the process of your code sent something that is not an answer",
+}
+
+
+class HostChannel:
+    """A host as something to ask, with one deadline for a whole test."""
+
+    def __init__(self, host: Host, seconds: float, bounds: limits.Limits) -> None:
+        self._host, self._seconds, self._bounds = host, seconds, bounds
+        self._deadline = time.monotonic() + seconds
+
+    def start_clock(self, seconds: float) -> None:
+        """Give the requests from here on `seconds` together."""
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+
+    def ask(self, request: wire.Request) -> wire.Reply:
+        """The host's reply.  Raises the TestFault that stands for its end."""
+        try:
+            return self._host.ask(request, self._deadline)
+        except HostLost as lost:
+            raise self._fault(lost) from None
+
+    def loaded(self) -> wire.Reply:
+        """The reply to a load that was sent ahead."""
+        try:
+            return self._host.reply(self._deadline)
+        except HostLost as lost:
+            raise self._fault(lost) from None
+
+    def _fault(self, lost: HostLost) -> TestFault:
+        sentence = _SENTENCES[lost.why].format(
+            seconds=self._seconds, mebibytes=self._bounds.memory_bytes >> 20, output=self._bounds.output_bytes >> 20
+        )
+        return _FAULTS[lost.why](sentence)
+
+
+class Hosts:
+    """Hosts with the learner's file loaded; the next one is being prepared while one is in use."""
+
+    def __init__(self, zygote: Zygote, bounds: limits.Limits, load: wire.Load) -> None:
+        self._zygote, self._bounds, self._load = zygote, bounds, load
+        self._next: Host | None = None
+
+    def take(self, more: bool) -> Host:
+        """A host whose load has been sent; with `more`, begin the one after it."""
+        host = self._next or self._start()
+        self._next = self._start() if more else None
+        return host
+
+    def close(self) -> None:
+        """Kill the host that nobody took."""
+        if self._next is not None:
+            self._next.kill()
+            self._next = None
+
+    def _start(self) -> Host:
+        host = self._zygote.host(self._bounds)
+        try:
+            host.send(self._load)
+        except HostLost:
+            pass  # its reply tells how it ended
+        return host
+
+
+class Judge:
+    """Grades orders; keeps the zygote and the packs warm."""
+
+    def __init__(self, zygote: Zygote | None, bounds: limits.Limits | None = None) -> None:
+        self._zygotes: dict[Isolation, Zygote] = {Isolation.PROCESS: zygote} if zygote else {}
+        self._bounds = bounds or limits.Limits()
+        self._packs: dict[str, Pack] = {}
+        self._runs: dict[tuple[str, int, str], VariantRuns] = {}
+
+    def close(self) -> None:
+        """End every zygote and host."""
+        for zygote in self._zygotes.values():
+            zygote.close()
+
+    def grade(self, order: GradeOrder, progress: Callable[[Progress], None]) -> Attempt:
+        """Grade one file.
+
+        Raises:
+            RequestError: no such part.
+            GraderFault: a hidden test is itself at fault, or hosts cannot be started.
+        """
+        started = time.monotonic()
+        pack = self.pack(order)
+        tests = self._chosen(pack, order)
+        progress(Started(len(tests)))
+        load_error = ""
+        ended: list[Ended] = []
+        results: list[TestResult] = []
+        for end, printed, fault in self._run(pack, tests, order):
+            if fault:
+                load_error = fault
+                results = [self._not_loaded(test, end) for test in tests]
+                for result in results:
+                    progress(Tested(result))
+                break
+            ended.append(end)
+            results.append(_result(end, printed))
+            progress(Tested(results[-1]))
+        self._settle_bugs(pack, ended, order)
+        named: tuple[Diagnosis, ...] = ()
+        if order.diagnose and any(end.outcome is not Outcome.PASSED for end in ended):
+            progress(Diagnosing())
+            named = diagnose(pack, ended, self.runs(pack, order))
+        return _attempt(pack.exercise, order, results, named, load_error, time.monotonic() - started)
+
+    def pack(self, order: GradeOrder) -> Pack:
+        """The exercise's pack, loaded once."""
+        key = f"{order.content_root}:{order.exercise}"
+        if key not in self._packs:
+            exercise = Catalogue(Path(order.content_root)).exercise(order.exercise)
+            self._packs[key] = load_pack(exercise, read_mistakes(exercise))
+        return self._packs[key]
+
+    def runs(self, pack: Pack, order: GradeOrder) -> VariantRuns:
+        """The variants' endings under the order's seed, kept while the seed stays."""
+        key = (pack.exercise.slug, order.seed, order.device)
+        if key not in self._runs:
+            self._runs = {key: VariantRuns(pack, order.seed, order.device)}
+        return self._runs[key]
+
+    def zygote(self, isolation: Isolation) -> Zygote:
+        """A living zygote of this isolation level."""
+        found = self._zygotes.get(isolation)
+        if found is None or not found.alive:
+            if found is not None:
+                found.close()
+            found = self._zygotes[isolation] = Zygote.executed(isolation)
+        return found
+
+    # ---------------------------------------------------------------------------- one attempt
+
+    def _chosen(self, pack: Pack, order: GradeOrder) -> list[HiddenTest]:
+        numbers = {part.number for part in pack.exercise.parts}
+        if order.part is not None and order.part not in numbers:
+            raise RequestError(
+                f"{order.exercise} has no part {order.part}", f"its parts are {', '.join(map(str, sorted(numbers)))}"
+            )
+        tests = [test for test in pack.tests if order.part in (None, test.part)]
+        urgent = set(order.first)
+        return sorted(tests, key=lambda test: (test.id not in urgent, test.part))
+
+    def _run(self, pack: Pack, tests: Sequence[HiddenTest], order: GradeOrder) -> Iterator[tuple[Ended, str, str]]:
+        """Each test's ending, what was printed, and the load fault that ends the run."""
+        load = wire.Load(order.source, order.filename, order.seed)
+        if order.isolation is Isolation.NONE:
+            for test in tests:
+                submission = Submission(InProcess(Session(post_mortem=order.pdb)), pack.reference)
+                fault = _loaded(submission, load, None)
+                if fault is not None:
+                    yield _load_end(test, fault), "", fault.message
+                    return
+                yield run_test(pack, test, submission, order.seed, order.device), "", ""
+            return
+        hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
+        try:
+            for place, test in enumerate(tests):
+                host = hosts.take(more=place + 1 < len(tests))
+                try:
+                    channel = HostChannel(host, self._bounds.load_seconds, self._bounds)
+                    submission = Submission(channel, pack.reference)
+                    fault = _loaded(submission, load, channel)
+                    if fault is not None:
+                        yield _load_end(test, fault), host.text(), fault.message
+                        return
+                    channel.start_clock(pack.exercise.timeout_seconds)
+                    end = run_test(pack, test, submission, order.seed, order.device)
+                finally:
+                    host.kill()
+                yield end, host.text(), ""
+                if not host.ended_cleanly:
+                    hosts.close()
+                    hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
+        finally:
+            hosts.close()
+
+    def _not_loaded(self, test: HiddenTest, end: Ended) -> TestResult:
+        return TestResult(test.id, test.part, end.outcome, f"not run: the file could not be loaded ({end.message})")
+
+    def _settle_bugs(self, pack: Pack, ended: Sequence[Ended], order: GradeOrder) -> None:
+        """Raise GraderFault where a test tripped over itself: the reference trips it too."""
+        for end in ended:
+            if not end.test_bug:
+                continue
+            own = run_own_test(pack, pack.solution, end.test, order.seed, order.device)
+            if end.outcome is Outcome.ERROR or own.outcome is not Outcome.PASSED:
+                raise GraderFault(
+                    f"the hidden test {end.test.id} of {pack.exercise.slug} is at fault: {end.test_bug}",
+                    f"please report it with --seed {order.seed}; another seed may work",
+                )
+
+
+def _loaded(submission: Submission, load: wire.Load, channel: HostChannel | None) -> TestFault | None:
+    """Finish the load; the fault that ended it, or None."""
+    try:
+        if channel is None:
+            submission.load(load.source, load.filename, load.seed)
+        else:
+            submission.take_load(channel.loaded())
+    except TestFault as fault:
+        return fault
+    except wire.ProtocolError as error:
+        return Tampered(f"{_SENTENCES['tampered']} ({wire.bounded(str(error), 200)})")
+    return None
+
+
+def _load_end(test: HiddenTest, fault: TestFault) -> Ended:
+    return Ended(test, fault.outcome, fault.message, frames=fault.frames)
+
+
+def _result(end: Ended, printed: str) -> TestResult:
+    return TestResult(
+        end.test.id,
+        end.test.part,
+        end.outcome,
+        wire.bounded(end.message),
+        round(end.seconds, 4),
+        end.call,
+        end.mismatch,
+        tuple(f"line {frame.line}, in {frame.function}: {wire.bounded(frame.text, 200)}" for frame in end.frames),
+        printed,
+        end.not_started,
+    )
+
+
+def _attempt(
+    exercise: Exercise,
+    order: GradeOrder,
+    results: list[TestResult],
+    named: tuple[Diagnosis, ...],
+    load_error: str,
+    seconds: float,
+) -> Attempt:
+    by_part: dict[int, list[TestResult]] = {}
+    for result in results:
+        by_part.setdefault(result.part, []).append(result)
+    parts = tuple(
+        PartResult(
+            part.number,
+            part.title,
+            bool(by_part.get(part.number)) and all(r.outcome is Outcome.PASSED for r in by_part[part.number]),
+            part.points,
+        )
+        for part in exercise.parts
+        if order.part in (None, part.number)
+    )
+    return Attempt(
+        exercise=exercise.slug,
+        file=order.file,
+        seed=order.seed,
+        device=order.device,
+        isolation=order.isolation,
+        seconds=round(seconds, 3),
+        passed=bool(parts) and all(part.passed for part in parts),
+        points=sum(part.points for part in parts if part.passed),
+        max_points=sum(part.points for part in parts),
+        parts=parts,
+        tests=tuple(results),
+        diagnosis=named,
+        load_error=load_error,
+    )
