@@ -1,0 +1,215 @@
+"""The meter: run a launcher on Triton's interpreter and say what its kernels really did to memory.
+
+``TRITON_INTERPRET=1`` must be in the environment before triton is first imported; the host of a kernel challenge does
+that.  One metered call::
+
+    call = run_metered(module.softmax, (x,), {})
+    call.result, call.error, call.report
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from grader.errors import GraderFault
+from grader.meter.triton_records import Fault, FaultKind, MeterReport
+
+INTERPRET_VARIABLE = "TRITON_INTERPRET"
+
+
+@dataclass(frozen=True)
+class MeteredCall:
+    """What a launcher returned or raised, and what it did.
+
+    ``arguments`` are the tensors it was given, in the caller's order, as it left them: an in-place kernel's answer.
+    """
+
+    result: Any
+    error: BaseException | None
+    report: MeterReport
+    arguments: tuple[torch.Tensor, ...] = ()
+
+
+def require_interpreter() -> None:
+    """Refuse to meter when triton was imported without its interpreter.
+
+    Raises:
+        GraderFault: triton runs compiled in this process, or is not installed.
+    """
+    try:
+        from triton import knobs
+    except ImportError as problem:
+        raise GraderFault("Triton is not installed", "kernels need Linux; see kit doctor") from problem
+    if not knobs.runtime.interpret or os.environ.get(INTERPRET_VARIABLE) != "1":
+        raise GraderFault(f"{INTERPRET_VARIABLE}=1 was not set before triton was imported")
+
+
+class TritonMeter:
+    """A context in which Triton kernels run metered::
+
+    with TritonMeter() as meter:
+        x = meter.house({"x": x})["x"]
+        y = softmax(x)
+    report = meter.report(y)
+    """
+
+    def __init__(self) -> None:
+        require_interpreter()
+        from grader.meter.triton_meter_ledger import Ledger
+        from grader.meter.triton_meter_memory import Memory
+
+        self.memory = Memory()
+        self.ledger = Ledger(self.memory)
+        self._stack: Any = None
+
+    def house(self, named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Move the launcher's tensors between guard bands; those that share a storage still do afterwards."""
+        from grader.meter.triton_meter_memory import INPUT
+
+        groups: dict[int, list[str]] = {}
+        for name, tensor in named.items():
+            groups.setdefault(tensor.untyped_storage().data_ptr() or id(tensor), []).append(name)
+        housed: dict[str, torch.Tensor] = {}
+        for names in groups.values():
+            tensors = self.memory.house_group([named[name] for name in names], "input", names)
+            housed.update(zip(names, tensors, strict=True))
+            home = self.memory.of(tensors[0])
+            assert home is not None
+            home.mark(INPUT)
+            home.remember()
+        return {name: housed[name] for name in named}
+
+    def __enter__(self) -> TritonMeter:
+        from contextlib import ExitStack
+
+        from grader.meter.triton_meter_interpreter import patched
+        from grader.meter.triton_meter_torch import LauncherMode
+
+        self._stack = ExitStack()
+        self._stack.enter_context(patched(self.ledger))
+        self._stack.enter_context(LauncherMode(self.ledger))
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._stack.close()
+
+    def report(self, result: Any = None, arguments: Iterable[torch.Tensor] = ()) -> MeterReport:
+        """Close the books: look for elements of the result that no kernel wrote, and name every tensor.
+
+        Args:
+            result: what the launcher returned (a tensor, a tuple of them, None).
+            arguments: tensors whose elements the launcher was to write in place.
+        """
+        ledger, memory = self.ledger, self.memory
+        ledger.note_host_writes()
+        label = {id(home): home.label for home in memory.homes if home.kind == "input"}
+        results = [value for value in torch.utils._pytree.tree_leaves(result) if isinstance(value, torch.Tensor)]
+        for place, value in enumerate(results):
+            name = "result" if len(results) == 1 else f"result[{place}]"
+            home = memory.of(value)
+            if home is not None:
+                label.setdefault(id(home), name)
+            if value.numel():
+                self._check_written(value, name)
+        return MeterReport(
+            kernels=ledger.kernels(),
+            traffic=ledger.traffic(label),
+            torch_ops=ledger.torch_ops(),
+            faults=ledger.faults(label),
+            signatures=ledger.signatures(),
+        )
+
+    def _check_written(self, value: torch.Tensor, name: str) -> None:
+        from grader.meter.triton_meter_memory import INPUT, UNWRITTEN
+
+        home = self.memory.of(value)
+        if home is None:
+            self.ledger.note(FaultKind.NO_KERNEL, f"{name} is memory that no kernel wrote", tensor=name)
+            return
+        state = self.memory.state_of(value)
+        if state is None:
+            return
+        missing = (state == UNWRITTEN) | (state == INPUT)
+        if not missing.any():
+            return
+        count = int(missing.sum())
+        first = tuple(int(index[0]) for index in missing.nonzero())
+        kind = FaultKind.UNWRITTEN if (state[missing] == UNWRITTEN).all() else FaultKind.NO_KERNEL
+        where = "[" + ", ".join(map(str, first)) + "]"
+        text = (
+            f"no kernel wrote {count} of the {value.numel()} elements of {name}; the first is {where}"
+            if kind is FaultKind.UNWRITTEN
+            else f"{count} of the {value.numel()} elements of {name} are the caller's own, not a kernel's"
+        )
+        self.ledger.note(kind, text, tensor=name, count=count, offset=int(missing.ravel().argmax()))
+
+
+def run_metered(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    names: tuple[str, ...] = (),
+) -> MeteredCall:
+    """Run a launcher once under the meter.
+
+    Args:
+        function: the launcher.
+        args: its positional arguments; tensors are copied between guard bands first.
+        kwargs: its keyword arguments.
+        names: what to call the positional arguments in reports (default: the launcher's own parameter names).
+
+    Returns:
+        The result and the report.  An exception of the launcher is returned in ``error``, not raised, so that the
+        report is never lost; a fault that the launcher swallowed is in the report all the same.
+    """
+    kwargs = dict(kwargs or {})
+    labels = names or _parameter_names(function, len(args))
+    named = {labels[i]: value for i, value in enumerate(args) if isinstance(value, torch.Tensor)}
+    named.update({name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)})
+    meter = TritonMeter()
+    meter.ledger.know(_module_tensors(function))
+    housed = meter.house(named)
+    positional = tuple(housed.get(labels[i], value) for i, value in enumerate(args))
+    keyword = {name: housed.get(name, value) for name, value in kwargs.items()}
+    result: Any = None
+    error: BaseException | None = None
+    with meter:
+        try:
+            result = function(*positional, **keyword)
+        except Exception as problem:
+            error = problem
+    report = meter.report(result)
+    return MeteredCall(result, error, report, tuple(housed.values()))
+
+
+def worst(faults: tuple[Fault, ...]) -> Fault | None:
+    """The fault to show first: what broke memory before what merely was not done."""
+    order = list(FaultKind)
+    return min(faults, key=lambda fault: order.index(fault.kind), default=None)
+
+
+def _parameter_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
+    import inspect
+
+    try:
+        names = list(inspect.signature(function).parameters)[:count]
+    except (TypeError, ValueError):
+        names = []
+    return tuple(names + [f"argument {i}" for i in range(len(names), count)])
+
+
+def _module_tensors(function: Callable[..., Any]) -> list[torch.Tensor]:
+    """Tensors that the learner's module holds: constants made when it was imported, buffers kept between calls."""
+    found = []
+    for value in list(getattr(function, "__globals__", {}).values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (dict, list, tuple)):
+            inner = value.values() if isinstance(value, dict) else value
+            found.extend(item for item in inner if isinstance(item, torch.Tensor))
+    return found
