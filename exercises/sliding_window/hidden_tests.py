@@ -1,0 +1,497 @@
+"""Hidden tests of `sliding_window`."""
+
+import math
+
+import torch
+
+
+def random_mask(rng, n_queries, n_keys):
+    """A bool mask in which every query has a visible and a blocked key; above the diagonal too."""
+    while True:
+        mask = rng.uniform(0.0, 1.0, n_queries, n_keys) < 0.5
+        counts = mask.sum(dim=1)
+        if bool((counts > 0).all() and (counts < n_keys).all() and mask.triu(1).any()):
+            return mask
+
+
+# ------------------------------------------------------------------------------------------------ part 1
+
+
+@part(1)
+def test_window_mask_holds_the_last_keys_of_each_query(submission, reference, rng):
+    for _ in range(3):
+        window = rng.integers(3, 6)
+        T = window + rng.integers(3, 8)
+        same(
+            submission.sliding_window_mask(T, window),
+            reference.sliding_window_mask(T, window),
+            says=f"the mask for T = {T} and window = {window}",
+        )
+
+
+@part(1)
+def test_window_counts_the_query_itself(submission, rng):
+    T = rng.integers(5, 11)
+    same(
+        submission.sliding_window_mask(T, 1),
+        torch.eye(T, dtype=torch.bool),
+        says="a window of 1 lets each query read itself and nothing else",
+    )
+    mask = submission.sliding_window_mask(5, 2)
+    same(mask.sum(dim=1).tolist(), [1, 2, 2, 2, 2], says="keys per query for T = 5 and window = 2")
+
+
+@part(1)
+def test_window_as_long_as_the_sequence_is_plain_causal(submission, rng):
+    T = rng.integers(4, 9)
+    causal = torch.ones(T, T, dtype=torch.bool).tril()
+    for window in (T, T + 1, 10 * T):
+        same(submission.sliding_window_mask(T, window), causal, says=f"T = {T}, window = {window} hides no past key")
+    same(submission.sliding_window_mask(T, T - 1), causal.triu(2 - T), says="one short of T hides one key only")
+
+
+@part(1)
+def test_window_mask_of_every_small_size(submission, reference):
+    for T in range(4):
+        for window in range(1, 5):
+            same(
+                submission.sliding_window_mask(T, window),
+                reference.sliding_window_mask(T, window),
+                says=f"the mask for T = {T} and window = {window}",
+            )
+
+
+@part(1)
+def test_window_of_zero_is_refused(submission, rng):
+    with raises(ValueError, says="window = 0"):
+        submission.sliding_window_mask(rng.integers(3, 9), 0)
+
+
+@part(1)
+def test_negative_window_is_refused(submission, rng):
+    with raises(ValueError, says="a negative window"):
+        submission.sliding_window_mask(rng.integers(3, 9), -rng.integers(1, 5))
+
+
+@part(1)
+def test_negative_length_is_refused(submission, rng):
+    with raises(ValueError, says="a negative T"):
+        submission.sliding_window_mask(-rng.integers(1, 5), 3)
+
+
+# ------------------------------------------------------------------------------------------------ part 2
+
+
+@part(2)
+def test_sink_mask_adds_the_first_keys(submission, reference, rng):
+    for _ in range(3):
+        n_sink, window = rng.integers(2, 5), rng.integers(3, 6)
+        T = n_sink + window + rng.integers(3, 8)
+        same(
+            submission.attention_sink_mask(T, window, n_sink),
+            reference.attention_sink_mask(T, window, n_sink),
+            says=f"the mask for T = {T}, window = {window}, n_sink = {n_sink}",
+        )
+
+
+@part(2)
+def test_no_sink_is_the_sliding_window(submission, reference, rng):
+    window = rng.integers(2, 5)
+    T = window + rng.integers(3, 7)
+    same(
+        submission.attention_sink_mask(T, window, 0),
+        reference.sliding_window_mask(T, window),
+        says="n_sink = 0 is the plain sliding window",
+    )
+
+
+@part(2)
+def test_more_sinks_than_tokens_is_plain_causal(submission, rng):
+    T = rng.integers(3, 8)
+    causal = torch.ones(T, T, dtype=torch.bool).tril()
+    for n_sink in (T, T + 3):
+        same(submission.attention_sink_mask(T, 1, n_sink), causal, says=f"T = {T}, n_sink = {n_sink}")
+    same(submission.attention_sink_mask(0, 2, 1), torch.zeros(0, 0, dtype=torch.bool), says="T = 0")
+
+
+@part(2)
+def test_sink_mask_with_a_window_of_one(submission, reference, rng):
+    T, n_sink = rng.integers(6, 11), rng.integers(1, 4)
+    same(
+        submission.attention_sink_mask(T, 1, n_sink),
+        reference.attention_sink_mask(T, 1, n_sink),
+        says="each query reads the sinks and itself",
+    )
+
+
+@part(2)
+def test_negative_sinks_are_refused(submission, rng):
+    with raises(ValueError, says="a negative n_sink"):
+        submission.attention_sink_mask(rng.integers(5, 9), 3, -rng.integers(1, 4))
+
+
+@part(2)
+def test_sink_mask_refuses_a_window_below_one(submission, rng):
+    with raises(ValueError, says="window = 0"):
+        submission.attention_sink_mask(rng.integers(5, 9), 0, 2)
+
+
+@part(2)
+def test_sink_mask_refuses_a_negative_length(submission, rng):
+    with raises(ValueError, says="a negative T"):
+        submission.attention_sink_mask(-rng.integers(1, 5), 3, 2)
+
+
+@part(2)
+def test_block_mask_holds_own_and_previous_block(submission, reference, rng):
+    for _ in range(3):
+        block = rng.integers(3, 6)
+        T = block * rng.integers(4, 6) + rng.integers(1, block)
+        same(
+            submission.block_sparse_mask(T, block),
+            reference.block_sparse_mask(T, block),
+            says=f"the mask for T = {T} and block = {block}, no global tokens",
+        )
+
+
+@part(2)
+def test_block_mask_adds_global_keys(submission, reference, rng):
+    for _ in range(3):
+        block = rng.integers(3, 6)
+        T = block * rng.integers(4, 6) + rng.integers(1, block)
+        global_tokens = rng.integers(2, block)
+        same(
+            submission.block_sparse_mask(T, block, global_tokens),
+            reference.block_sparse_mask(T, block, global_tokens),
+            says=f"the mask for T = {T}, block = {block}, global_tokens = {global_tokens}",
+        )
+
+
+@part(2)
+def test_block_mask_when_blocks_fill_the_sequence(submission, reference, rng):
+    block = rng.integers(2, 5)
+    T = 4 * block
+    same(submission.block_sparse_mask(T, block), reference.block_sparse_mask(T, block), says="T = 4 blocks exactly")
+
+
+@part(2)
+def test_block_mask_at_the_edges(submission, reference, rng):
+    T = rng.integers(5, 9)
+    for block, global_tokens in ((1, 0), (1, 2), (T, 0), (T + 4, 1), (2, T), (2, T + 3)):
+        same(
+            submission.block_sparse_mask(T, block, global_tokens=global_tokens),
+            reference.block_sparse_mask(T, block, global_tokens),
+            says=f"the mask for T = {T}, block = {block}, global_tokens = {global_tokens}",
+        )
+    same(submission.block_sparse_mask(0, 3, 1), torch.zeros(0, 0, dtype=torch.bool), says="T = 0")
+    same(submission.block_sparse_mask(1, 3), torch.ones(1, 1, dtype=torch.bool), says="T = 1")
+
+
+@part(2)
+def test_block_below_one_is_refused(submission, rng):
+    for block in (0, -rng.integers(1, 4)):
+        with raises(ValueError, says=f"block = {block}"):
+            submission.block_sparse_mask(7, block)
+
+
+@part(2)
+def test_negative_global_tokens_are_refused(submission, rng):
+    with raises(ValueError, says="negative global_tokens"):
+        submission.block_sparse_mask(7, 2, -rng.integers(1, 4))
+
+
+@part(2)
+def test_block_mask_refuses_a_negative_length(submission, rng):
+    with raises(ValueError, says="a negative T"):
+        submission.block_sparse_mask(-rng.integers(1, 5), 3)
+
+
+# ------------------------------------------------------------------------------------------------ part 3
+
+
+@part(3)
+def test_attention_under_a_window(submission, reference, rng):
+    T, window = rng.integers(7, 10), rng.integers(2, 5)
+    q, k, v = (rng.normal(2, 3, T, 5) for _ in range(3))
+    mask = reference.sliding_window_mask(T, window).to(q.device)
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="attention under the sliding window mask",
+    )
+
+
+@part(3)
+def test_attention_under_any_mask(submission, reference, rng):
+    T = rng.integers(6, 9)
+    q, k, v = (rng.normal(2, 3, T, 10) for _ in range(3))
+    mask = random_mask(rng, T, T)
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="attention under a mask that is not causal",
+    )
+
+
+@part(3)
+def test_attention_with_fewer_queries_than_keys(submission, reference, rng):
+    for n_queries, n_keys in ((1, 5), (3, 7), (7, 4)):
+        q, k, v = rng.normal(2, 3, n_queries, 6), rng.normal(2, 3, n_keys, 6), rng.normal(2, 3, n_keys, 6)
+        mask = rng.uniform(0.0, 1.0, n_queries, n_keys) < 0.6
+        mask[:, -1] = True
+        close(
+            submission.masked_attention(q, k, v, mask),
+            reference.masked_attention(q, k, v, mask),
+            says=f"{n_queries} queries, {n_keys} keys",
+        )
+
+
+@part(3)
+def test_attention_without_any_blocked_key(submission, rng):
+    q, k, v = (rng.normal(2, 2, 5, 7) for _ in range(3))
+    mask = torch.ones(5, 5, dtype=torch.bool, device=q.device)
+    weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(7), dim=-1)
+    close(submission.masked_attention(q, k, v, mask), weights @ v, says="a mask of all True blocks nothing")
+
+
+@part(3)
+def test_query_without_keys_gives_zeros(submission, reference, rng):
+    T = rng.integers(5, 8)
+    q, k, v = (rng.normal(2, 3, T, 4) for _ in range(3))
+    mask = random_mask(rng, T, T)
+    mask[rng.integers(0, T)] = False
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="a fully masked row gives zeros, the other rows are ordinary",
+    )
+
+
+@part(3)
+def test_all_queries_without_keys_give_zeros(submission, rng):
+    q, k, v = (rng.normal(1, 2, 4, 3).requires_grad_() for _ in range(3))
+    mask = torch.zeros(4, 4, dtype=torch.bool, device=q.device)
+    out = submission.masked_attention(q, k, v, mask)
+    close(out, torch.zeros_like(v), says="nothing may be read, so everything is 0", trivial_ok=True)
+
+
+@part(3)
+def test_gradients_stay_finite_when_a_query_has_no_keys(submission, reference, rng):
+    T = rng.integers(5, 8)
+    inputs = [rng.normal(2, 3, T, 4).requires_grad_() for _ in range(3)]
+    mirror = [plain(tensor).requires_grad_() for tensor in inputs]
+    mask = random_mask(rng, T, T)
+    mask[rng.integers(0, T)] = False
+    w = rng.normal(2, 3, T, 4)
+    (submission.masked_attention(*inputs, mask) * w).sum().backward()
+    (reference.masked_attention(*mirror, mask) * w).sum().backward()
+    for name, mine, ref in zip("qkv", inputs, mirror, strict=True):
+        check(mine.grad is not None, f"a gradient reaches {name}")
+        close(mine.grad, ref.grad, says=f"the gradient of {name} with a fully masked row")
+
+
+@part(3)
+def test_gradients_reach_queries_keys_and_values(submission, reference, rng):
+    q, k, v = rng.normal(2, 3, 4, 6), rng.normal(2, 3, 7, 6), rng.normal(2, 3, 7, 6)
+    mine = [plain(tensor).requires_grad_() for tensor in (q, k, v)]
+    ref = [plain(tensor).requires_grad_() for tensor in (q, k, v)]
+    mask = random_mask(rng, 4, 7)
+    w = rng.normal(2, 3, 4, 6)
+    (submission.masked_attention(*mine, mask) * w).sum().backward()
+    (reference.masked_attention(*ref, mask) * w).sum().backward()
+    for name, got, expected in zip("qkv", mine, ref, strict=True):
+        check(got.grad is not None, f"a gradient reaches {name}")
+        close(got.grad, expected.grad, says=f"the gradient of {name}")
+
+
+@part(3)
+def test_blocked_keys_lose_against_any_score(submission, reference, rng):
+    # Allowed scores near -16384 and blocked ones near +16384; products and the scale 1/2 are exact in float32.
+    n_keys = 6
+    sign = rng.choice((1.0, -1.0))
+    q = torch.zeros(1, 2, 2, 4)
+    q[..., 0] = 256.0 * sign
+    steps = rng.permutation(n_keys).cpu() / 128.0
+    mask = torch.tensor([[True, True, False, True, False, False], [False, True, True, True, False, True]])
+    k = torch.zeros(1, 2, n_keys, 4)
+    k[..., 0] = (-128.0 + steps) * sign
+    k[..., 4, 0] = 128.0 * sign  # blocked for both queries, with by far the best score
+    v = rng.normal(1, 2, n_keys, 3 + 1)
+    q, k, mask = q.to(v.device), k.to(v.device), mask.to(v.device)
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="allowed scores of -16384 still win against blocked scores of +16384",
+        tol=2e-2,
+    )
+
+
+@part(3)
+def test_large_scores_do_not_overflow(submission, reference, rng):
+    q = torch.zeros(1, 2, 3, 4)
+    q[..., 0] = 256.0
+    k = torch.zeros(1, 2, 5, 4)
+    k[..., 0] = 128.0 + rng.permutation(5).cpu() / 128.0
+    v = rng.normal(1, 2, 5, 4)
+    q, k = q.to(v.device), k.to(v.device)
+    mask = random_mask(rng, 3, 5)
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="scores of +16384",
+        tol=2e-2,
+    )
+
+
+@part(3)
+def test_half_precision_attention(submission, reference, rng):
+    T = rng.integers(5, 8)
+    mask = random_mask(rng, T, T)
+    mask[rng.integers(0, T)] = False
+    for dtype in (torch.bfloat16, torch.float16):
+        q, k, v = (rng.normal(2, 3, T, 8, dtype=dtype) for _ in range(3))
+        expected = reference.masked_attention(q.float(), k.float(), v.float(), mask).to(dtype)
+        close(submission.masked_attention(q, k, v, mask), expected, says=f"the result for {dtype} inputs", tol=4e-2)
+
+
+@part(3)
+def test_double_precision_attention(submission, reference, rng):
+    q, k, v = (rng.normal(2, 3, 6, 5, dtype=torch.float64) for _ in range(3))
+    mask = random_mask(rng, 6, 6)
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="the result for float64 inputs",
+        tol=1e-5,
+    )
+
+
+@part(3)
+def test_non_contiguous_attention(submission, reference, rng):
+    q, k, v = (rng.normal(2, 6, 3, 5).transpose(1, 2) for _ in range(3))
+    mask = random_mask(rng, 6, 6).T.contiguous().T
+    mask[:, 0] = True
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="inputs that are transposed views",
+    )
+
+
+@part(3)
+def test_attention_follows_the_device_of_its_inputs(submission, rng):
+    q, k, v = (torch.randn(2, 3, 5, 4, device="meta") for _ in range(3))
+    mask = torch.ones(5, 5, dtype=torch.bool, device="meta")
+    on_meta(lambda: submission.masked_attention(q, k, v, mask))
+
+
+def fill(ring, k, v, count, start=0):
+    for t in range(start, start + count):
+        ring.append(k[:, :, t : t + 1], v[:, :, t : t + 1])
+
+
+@part(3)
+def test_ring_returns_the_last_tokens_in_order(submission, rng):
+    window = rng.integers(3, 6)
+    k, v = rng.normal(1, 2, 3 * window, 5), rng.normal(1, 2, 3 * window, 5)
+    ring = submission.RollingKVCache(window, 2, 5)
+    for t in range(3 * window - 1):
+        fill(ring, k, v, 1, start=t)
+        first = max(0, t + 1 - window)
+        expected = (k[:, :, first : t + 1], v[:, :, first : t + 1])
+        close(ring.window_kv(), expected, says=f"after {t + 1} tokens with window = {window}", trivial_ok=True)
+
+
+@part(3)
+def test_ring_read_once_after_many_tokens(submission, rng):
+    window = rng.integers(4, 7)
+    count = 2 * window + rng.integers(1, window)
+    k, v = rng.normal(1, 3, count, 4), rng.normal(1, 3, count, 4)
+    ring = submission.RollingKVCache(window, 3, 4)
+    fill(ring, k, v, count)
+    expected = (k[:, :, -window:], v[:, :, -window:])
+    close(ring.window_kv(), expected, says=f"{count} tokens, window = {window}")
+    close(ring.window_kv(), expected, says="reading does not change the ring")
+
+
+@part(3)
+def test_ring_that_is_not_full(submission, rng):
+    count = rng.integers(2, 5)
+    k, v = rng.normal(1, 2, count, 3), rng.normal(1, 2, count, 3)
+    ring = submission.RollingKVCache(count + 3, 2, 3)
+    fill(ring, k, v, count)
+    close(ring.window_kv(), (k, v), says="a ring that is not full returns what was appended, no more", trivial_ok=True)
+
+
+@part(3)
+def test_ring_with_one_slot(submission, rng):
+    k, v = rng.normal(1, 2, 4, 3), rng.normal(1, 2, 4, 3)
+    ring = submission.RollingKVCache(1, 2, 3)
+    for t in range(4):
+        fill(ring, k, v, 1, start=t)
+        close(
+            ring.window_kv(),
+            (k[:, :, t : t + 1], v[:, :, t : t + 1]),
+            says="a window of 1 holds the newest token",
+            trivial_ok=True,
+        )
+
+
+@part(3)
+def test_empty_ring_has_length_zero(submission):
+    k, v = submission.RollingKVCache(4, 2, 3).window_kv()
+    same((tuple(k.shape), tuple(v.shape)), ((1, 2, 0, 3), (1, 2, 0, 3)), says="the shapes of an empty ring")
+
+
+@part(3)
+def test_ring_agrees_with_the_windowed_mask(submission, reference, rng):
+    window, T = rng.integers(2, 5), rng.integers(7, 10)
+    q, k, v = (rng.normal(1, 3, T, 4) for _ in range(3))
+    ring = submission.RollingKVCache(window, 3, 4)
+    full = reference.masked_attention(q, k, v, reference.sliding_window_mask(T, window).to(q.device))
+    for t in range(T):
+        fill(ring, k, v, 1, start=t)
+        k_w, v_w = ring.window_kv()
+        everything = torch.ones(1, k_w.shape[2], dtype=torch.bool, device=q.device)
+        out = reference.masked_attention(q[:, :, t : t + 1], k_w, v_w, everything)
+        close(out, full[:, :, t : t + 1], says=f"attention of query {t} over the ring", trivial_ok=True)
+
+
+@part(3)
+def test_ring_takes_the_dtype_of_its_first_token(submission, rng):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        k, v = rng.normal(1, 2, 5, 3, dtype=dtype), rng.normal(1, 2, 5, 3, dtype=dtype)
+        ring = submission.RollingKVCache(3, 2, 3)
+        fill(ring, k, v, 5)
+        close(ring.window_kv(), (k[:, :, 2:], v[:, :, 2:]), says=f"a ring of {dtype}", tol=1e-9)
+
+
+@part(3)
+def test_ring_takes_the_device_of_its_first_token(submission):
+    ring = submission.RollingKVCache(3, 2, 5)
+    token = torch.randn(1, 2, 1, 5, device="meta")
+
+    def use():
+        for _ in range(4):
+            ring.append(token, token)
+        return ring.window_kv()
+
+    on_meta(use)
+
+
+@part(3)
+def test_rings_are_independent(submission, rng):
+    k, v = rng.normal(1, 2, 6, 3), rng.normal(1, 2, 6, 3)
+    one, two = submission.RollingKVCache(3, 2, 3), submission.RollingKVCache(4, 2, 3)
+    fill(one, k, v, 4)
+    fill(two, -k, -v, 2)
+    fill(one, k, v, 1, start=4)
+    close(one.window_kv(), (k[:, :, 2:5], v[:, :, 2:5]), says="the first of two rings")
+    close(two.window_kv(), (-k[:, :, :2], -v[:, :, :2]), says="the second of two rings")
+
+
+@part(3)
+def test_ring_without_slots_is_refused(submission, rng):
+    for window in (0, -rng.integers(1, 4)):
+        with raises(ValueError, says=f"a ring with window = {window}"):
+            submission.RollingKVCache(window, 2, 4)
