@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from grader.errors import ContentError
+from grader.judge.recorded import PUBLIC_TAPE, PUBLIC_TESTS, Tape, played, read_tape
 from grader.judge.testing import INJECTED
 from grader.model import Exercise, Mistake
 
@@ -44,6 +45,12 @@ class Pack:
     solution: str
     tests: tuple[HiddenTest, ...]
     mistakes: tuple[Mistake, ...]
+    tape: Tape | None = None
+    """What the reference answered, in a student kit; `solution` is then the stub, and `reference` the stub's module."""
+
+    def reference_of(self, test: HiddenTest) -> Any:
+        """What a test gets as `reference`: the solution's module, or the tape that stands for it."""
+        return self.reference if self.tape is None else played(self.tape, test.id, self.reference)
 
     def variant(self, *mistakes: Mistake) -> str | None:
         """The solution with the mistakes in it, or None where their edits overlap or do not apply."""
@@ -62,6 +69,8 @@ def load_pack(exercise: Exercise, mistakes: tuple[Mistake, ...]) -> Pack:
     Raises:
         ContentError: the solution or the tests cannot be loaded, or a test has no part.
     """
+    if not exercise.solution_path.exists() and (exercise.folder / PUBLIC_TESTS).exists():
+        return _public_pack(exercise)
     solution = exercise.solution_path.read_text(encoding="utf-8")
     reference = module_of(solution, f"reference_{exercise.slug}", exercise.solution_path)
     tests = _collect(exercise.folder / "hidden_tests.py")
@@ -69,6 +78,15 @@ def load_pack(exercise: Exercise, mistakes: tuple[Mistake, ...]) -> Pack:
     if unknown:
         raise ContentError(f"{exercise.slug}: tests of a part that exercise.toml does not list: {', '.join(unknown)}")
     return Pack(exercise, reference, solution, tests, mistakes)
+
+
+def _public_pack(exercise: Exercise) -> Pack:
+    """What a student kit has of an exercise: tests in the open, and a recorded reference."""
+    path = exercise.folder / f"{exercise.slug}.py"
+    stub = path.read_text(encoding="utf-8")
+    tape = read_tape(exercise.folder / PUBLIC_TAPE)
+    tests = _collect(exercise.folder / PUBLIC_TESTS)
+    return Pack(exercise, module_of(stub, f"reference_{exercise.slug}", path), stub, tests, (), tape)
 
 
 def module_of(source: str, name: str, path: Path) -> types.ModuleType:

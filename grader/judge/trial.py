@@ -51,7 +51,7 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
     """Run one test against a loaded submission.  Never raises for what the submission does."""
     seed = test_seed(run_seed, test.id)
     trial = Trial(submission, seed)
-    given = {"submission": submission, "reference": pack.reference, "rng": Rng(seed, device), "device": device}
+    given = {"submission": submission, "reference": pack.reference_of(test), "rng": Rng(seed, device), "device": device}
     arguments = {name: given[name] for name in test.fixtures} | test.parameters
     started_ns = time.perf_counter_ns()
     outcome, message, mismatch, frames, not_started, bug = Outcome.PASSED, "", None, (), False, ""
