@@ -282,7 +282,7 @@ def _imports(source: Source, reads: set[str]) -> Iterator[str]:
             yield "\n".join(block)
             block = []
         if len(kept) == len(item.node.names):
-            block.append(_strip_comments(source.segment(item.first_line, item.last_line)))
+            block.append(strip_comments(source.segment(item.first_line, item.last_line)))
         elif isinstance(item.node, ast.ImportFrom):
             block.append(ast.unparse(ast.ImportFrom(module=module, names=kept, level=item.node.level)))
         else:
@@ -354,7 +354,7 @@ def _blanked_field(source: Source, node: ast.stmt, keep_value: bool) -> str:
     """A field of a class; its value stays only where it is part of the signature."""
     if isinstance(node, ast.AnnAssign) and node.value is not None and not keep_value:
         return f"{_indent(node)}{ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
-    return _strip_comments(source.segment(node.lineno, node.end_lineno or node.lineno))
+    return strip_comments(source.segment(node.lineno, node.end_lineno or node.lineno))
 
 
 def _indent(node: ast.stmt) -> str:
@@ -377,7 +377,7 @@ def _signature(source: Source, node: FunctionNode | ast.ClassDef) -> list[str]:
             row, column = token.end
             cut = text.split("\n")[:row]
             cut[-1] = cut[-1][:column]
-            lines.append(_strip_comments("\n".join(cut)))
+            lines.append(strip_comments("\n".join(cut)))
             return lines
     raise ContentError(f"{source.name}: no colon ends the signature of {node.name}")
 
@@ -390,7 +390,7 @@ def _docstring(source: Source, node: FunctionNode | ast.ClassDef) -> list[str]:
     return [f"{_indent(node)}    {segment}"]
 
 
-def _strip_comments(text: str) -> str:
+def strip_comments(text: str) -> str:
     """``text`` (a possibly incomplete statement) without comments and without the lines they leave empty."""
     lines = text.split("\n")
     empty: set[int] = set()
