@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from grader.host import wire
+from grader.host.timed import TimedCalls
 from grader.host.values import Encoder, tensor_from_wire, tensor_to_wire, type_name
 
 MODULE_NAME = "submission"
@@ -44,13 +45,17 @@ class Session:
         self._folder = folder
         self._meters = meters or {}
         self._post_mortem = post_mortem
-        self._objects: dict[int, Any] = {}
-        self._ids: dict[int, int] = {}
         self._module: types.ModuleType | None = None
         self._filename = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop everything of the last load."""
+        self._objects: dict[int, Any] = {}
+        self._ids: dict[int, int] = {}
         self._inputs: dict[int, list[torch.Tensor]] = {}
         self._outputs: dict[int, list[torch.Tensor]] = {}
-        self._prepared: dict[int, tuple[list[Callable[[], Any]], bool]] = {}
+        self._timed = TimedCalls(lambda value, leaves: self._decode(value, leaves, []), self._encode, self._callable)
 
     # -------------------------------------------------------------------------------- dispatch
 
@@ -68,10 +73,10 @@ class Session:
                     return wire.Returned(0, self._encode(self._read(request)))
                 case wire.ModuleOp():
                     return wire.Returned(0, self._module_op(request))
-                case wire.Prepare():
-                    return self._prepare(request)
-                case wire.RunPrepared():
-                    return self._run_prepared(request)
+                case wire.Timed():
+                    return self._timed.run(request)
+                case wire.TimedAnswer():
+                    return self._timed.answer(request)
         except BaseException as error:
             if self._post_mortem and error.__traceback__ is not None:
                 pdb.post_mortem(error.__traceback__)
@@ -80,6 +85,7 @@ class Session:
     # ------------------------------------------------------------------------------------ load
 
     def _load(self, request: wire.Load) -> wire.Reply:
+        self._forget()
         torch.manual_seed(request.seed)
         random.seed(request.seed)
         np.random.seed(request.seed % 2**32)
@@ -140,29 +146,6 @@ class Session:
         pairs = [(outputs[gradient.slot], tensor_from_wire(gradient)) for gradient in request.gradients]
         torch.autograd.backward([out for out, _ in pairs], [grad for _, grad in pairs], retain_graph=True)
         return wire.Gradients([None if leaf.grad is None else tensor_to_wire(leaf.grad) for leaf in leaves])
-
-    def _prepare(self, request: wire.Prepare) -> wire.Reply:
-        function = self._callable(request.target, request.method)
-        runs: list[Callable[[], Any]] = []
-        for arguments in request.args:
-            leaves: list[torch.Tensor] = []
-            args = [self._decode(arg, leaves, []) for arg in arguments]
-            kwargs = {name: self._decode(value, leaves, []) for name, value in request.kwargs}
-            runs.append(lambda a=args, k=kwargs: function(*a, **k))  # type: ignore[misc]
-        self._prepared[request.id] = (runs, request.backward)
-        return wire.Returned(request.id, None)
-
-    def _run_prepared(self, request: wire.RunPrepared) -> wire.Reply:
-        runs, backward = self._prepared[request.id]
-        answer: Any = None
-        with torch.set_grad_enabled(backward):
-            for place, index in enumerate(request.order):
-                result = runs[index]()
-                if backward:
-                    _sum_of_floats(result).backward()  # type: ignore[no-untyped-call]
-                if place == request.answer:
-                    answer = result
-        return wire.Returned(request.id, self._encode(answer))
 
     # --------------------------------------------------------------------------------- objects
 
@@ -312,11 +295,3 @@ def _values_of(arg: Any) -> wire.Value:
 def _global_rng_state() -> tuple[bytes, Any, Any]:
     numpy_state = np.random.get_state(legacy=True)
     return (torch.get_rng_state().numpy().tobytes(), random.getstate(), (numpy_state[1].tobytes(), numpy_state[2:]))  # type: ignore[index,union-attr]
-
-
-def _sum_of_floats(value: Any) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value.float().sum() if value.is_floating_point() and value.requires_grad else torch.zeros(())
-    if isinstance(value, tuple | list):
-        return sum((_sum_of_floats(item) for item in value), torch.zeros(()))
-    return torch.zeros(())

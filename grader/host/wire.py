@@ -157,26 +157,30 @@ class ModuleOp(msgspec.Struct, frozen=True, tag="module"):
     args: list[Value] = []
 
 
-class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
-    """Keep a call's arguments in the host, for timed runs: several argument sets, used in turn."""
+class Arguments(msgspec.Struct, frozen=True):
+    """One call's arguments."""
 
-    id: int
+    args: list[Value]
+    kwargs: list[tuple[str, Value]] = []
+
+
+class Timed(msgspec.Struct, frozen=True, tag="timed"):
+    """Call once per argument set, in order, and keep the results (see `grader.host.timed`)."""
+
     target: str | Ref
     method: str | None
-    args: list[list[Value]]
-    kwargs: list[tuple[str, Value]]
+    arguments: list[Arguments]
     backward: bool = False
+    device: str = "cpu"
 
 
-class RunPrepared(msgspec.Struct, frozen=True, tag="run"):
-    """Run prepared argument sets in the given order; `answer` names the place whose value is returned."""
+class TimedAnswer(msgspec.Struct, frozen=True, tag="timed_answer"):
+    """Give the result of one call of the last `Timed`."""
 
-    id: int
-    order: list[int]
-    answer: int = -1
+    place: int
 
 
-Request = Load | Call | Backward | Attribute | ModuleOp | Prepare | RunPrepared
+Request = Load | Call | Backward | Attribute | ModuleOp | Timed | TimedAnswer
 
 
 # ----------------------------------------------------------------------------------------- replies
@@ -223,11 +227,25 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
     memory: bool = False
 
 
-Reply = Loaded | Returned | Gradients | Raised
+class TimedRun(msgspec.Struct, frozen=True, tag="timed_run"):
+    """Every call of a `Timed` is done: a digest of each result, and the time by the host's own clock."""
+
+    digests: list[bytes]
+    inside_ns: int
+
+
+class Frozen(msgspec.Struct, frozen=True, tag="frozen"):
+    """A timed call's result, as it was encoded when the clock stopped."""
+
+    encoded: bytes
+
+
+Reply = Loaded | Returned | Gradients | Raised | TimedRun | Frozen
 
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+_value_decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
 
 
 def encode(message: Request | Reply | Value) -> bytes:
@@ -247,6 +265,14 @@ def decode_reply(data: bytes | bytearray) -> Reply:
     """A host's reply.  Raises ProtocolError."""
     try:
         return _reply_decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise ProtocolError(str(error)) from None
+
+
+def decode_value(data: bytes | bytearray) -> Value:
+    """A value that travelled encoded.  Raises ProtocolError."""
+    try:
+        return _value_decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise ProtocolError(str(error)) from None
 

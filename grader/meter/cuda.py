@@ -83,9 +83,17 @@ class CudaClock:
         self._wait = torch.cuda.synchronize
         self._scratch = torch.empty(FLUSH_FACTOR * l2_bytes(device), dtype=torch.int8, device=device)
 
+    @classmethod
+    def of(cls, device: torch.device) -> CudaClock:
+        """The process's clock of a device, made once: its scratch buffer is large."""
+        found = _clocks.get(str(device))
+        if found is None:
+            found = _clocks[str(device)] = cls(device)
+        return found
+
     def record(self) -> Event:
         """Mark the current point of the device's current stream."""
-        event = self._new_event(enable_timing=True)
+        event = self._new_event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
@@ -100,6 +108,9 @@ class CudaClock:
     def flush(self) -> None:
         """Write twice the L2 cache."""
         self._scratch.zero_()
+
+
+_clocks: dict[str, CudaClock] = {}
 
 
 def l2_bytes(device: torch.device) -> int:
