@@ -8,6 +8,7 @@ them, so a double fork with `setsid` does not survive its test.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -135,12 +136,19 @@ def main() -> None:
 
 
 def prepare_torch() -> None:
-    """Import what a host needs and pin threads, without running a parallel operation."""
+    """Import what a host needs and pin threads, without running a parallel operation.
+
+    Every host inherits these pages.  The collector's marks would have each host copy them all, hence the freeze.
+    """
+    import numpy.random  # noqa: F401
     import torch
 
     torch.set_num_threads(1)
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
+    (torch.ones(2, 2, requires_grad=True) @ torch.ones(2, 2)).softmax(-1).sum().backward()  # type: ignore[no-untyped-call]
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

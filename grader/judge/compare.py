@@ -87,7 +87,7 @@ def _tensor_mismatch(
     if bool(agree.all()):
         return None
     error = torch.where(agree, torch.zeros_like(error), torch.nan_to_num(error, nan=torch.inf))
-    place = tuple(int(i) for i in torch.unravel_index((error - allowed.nan_to_num(0, 0, 0)).argmax(), error.shape))
+    place = _place(int((error - allowed.nan_to_num(0, 0, 0)).argmax()), error.shape)
     window = _window(place, actual.shape)
     return Mismatch(
         what=name,
@@ -99,6 +99,15 @@ def _tensor_mismatch(
         actual_shape=shapes[0],
         expected_shape=shapes[1],
     )
+
+
+def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    """The index that a flat index stands for (torch.unravel_index would import sympy, 0.8 s)."""
+    place: list[int] = []
+    for size in reversed(shape):
+        flat, index = divmod(flat, size)
+        place.append(index)
+    return tuple(reversed(place))
 
 
 def _window(place: tuple[int, ...], shape: torch.Size) -> tuple[Any, ...]:
@@ -121,7 +130,7 @@ def differs(actual: Any, expected: Any, dtype: bool) -> Mismatch | None:
         unequal = actual.detach().cpu() != expected.detach().cpu()
         if not bool(unequal.any()):
             return None
-        place = tuple(int(i) for i in torch.unravel_index(unequal.to(torch.uint8).argmax(), unequal.shape))
+        place = _place(int(unequal.to(torch.uint8).argmax()), unequal.shape)
         window = _window(place, actual.shape)
         where = f"[{', '.join(map(str, place))}]" if place else ""
         return Mismatch(

@@ -25,32 +25,9 @@ from grader.judge.pack import HiddenTest, Pack, load_pack
 from grader.judge.recorded import Exchange, Player, Recorder, Tape
 from grader.judge.trial import InProcess, run_test
 from grader.judge.view import Channel, Submission
+from grader.judge.wishes import Recorded, Wish
 from grader.model import Outcome
 from grader.stubs import stub_text
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What a release asks for: per part, the test functions that may be public in order of preference.
-
-    At most ``per_part`` of each part are taken; a name in ``required`` must be possible.
-    """
-
-    slug: str
-    root: str
-    seed: int
-    candidates: list[str]
-    required: list[str] = []
-    per_part: int = 2
-
-
-class Recorded(msgspec.Struct, frozen=True):
-    """The tests that can be public, their tape, and for each that was asked for and cannot, why."""
-
-    slug: str
-    functions: list[str]
-    tape: Tape
-    refused: dict[str, str] = {}
-    error: str = ""
 
 
 def record(wish: Wish) -> Recorded:
@@ -88,7 +65,12 @@ def record(wish: Wish) -> Recorded:
             tapes.update(recorded)
             taken[group[0].part] = taken.get(group[0].part, 0) + 1
     order = list(tests)
-    return Recorded(wish.slug, sorted(functions, key=order.index), Tape(wish.slug, wish.seed, tapes), refused)
+    return Recorded(
+        wish.slug,
+        sorted(functions, key=order.index),
+        msgspec.msgpack.encode(Tape(wish.slug, wish.seed, tapes)),
+        refused,
+    )
 
 
 def _record_test(pack: Pack, stub: str, test: HiddenTest, seed: int) -> tuple[list[Exchange], str]:
@@ -142,7 +124,7 @@ def main(out: Path) -> int:
         try:
             done.append(record(wish))
         except KitError as error:
-            done.append(Recorded(wish.slug, [], Tape(wish.slug, wish.seed, {}), {}, error.message))
+            done.append(Recorded(wish.slug, [], b"", {}, error.message))
     out.write_bytes(msgspec.msgpack.encode(done))
     return 0
 

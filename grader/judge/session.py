@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import msgspec
 
 from grader.catalogue import Catalogue, read_mistakes
 from grader.errors import GraderFault, RequestError
@@ -33,6 +36,8 @@ _FAULTS: dict[str, type[TestFault]] = {
     "output": HostOutput,
     "tampered": Tampered,
 }
+_SPEAKING = (Outcome.FAILED, Outcome.ERROR)
+TESTS_PER_HOST = 8
 _SENTENCES = {
     "timeout": "no answer within {seconds:g} s, so the process was killed; look for a loop that does not end",
     "crashed": "your code ended its process before it answered (os._exit, a crash in native code, or a killed process)",
@@ -76,30 +81,54 @@ class HostChannel:
 
 
 class Hosts:
-    """Hosts with the learner's file loaded; the next one is being prepared while one is in use."""
+    """Hosts for one file's tests.  The next one is forked, and loads the file, while one is in use."""
 
     def __init__(self, zygote: Zygote, bounds: limits.Limits, load: wire.Load) -> None:
         self._zygote, self._bounds, self._load = zygote, bounds, load
         self._next: Host | None = None
+        self._used: Host | None = None
+        self._tests_in_host = 0
 
-    def take(self, more: bool) -> Host:
-        """A host whose load has been sent; with `more`, begin the one after it."""
-        host = self._next or self._start()
-        self._next = self._start() if more else None
+    def fresh(self) -> Host:
+        """A host that has run nothing but the load, which has been sent."""
+        self.drop()
+        host, self._next = self._next or self._start(), None
+        self._next = self._start()
+        self._used, self._tests_in_host = host, 1
         return host
 
+    def again(self) -> Host | None:
+        """The last host with the file loaded anew, or None where another fresh one is due."""
+        if self._used is None or self._tests_in_host >= TESTS_PER_HOST:
+            return None
+        self._tests_in_host += 1
+        try:
+            self._used.restart_output()
+            self._used.send(self._load)
+        except HostLost:
+            self.drop()
+            return None
+        return self._used
+
+    def drop(self, wait: bool = False) -> bool:
+        """End the host last used; False when that could not be done."""
+        used, self._used = self._used, None
+        if used is None:
+            return True
+        used.kill(wait)
+        return used.ended_cleanly
+
     def close(self) -> None:
-        """Kill the host that nobody took."""
+        """End every host."""
+        self.drop()
         if self._next is not None:
-            self._next.kill()
+            self._next.kill(wait=False)
             self._next = None
 
     def _start(self) -> Host:
         host = self._zygote.host(self._bounds)
-        try:
+        with contextlib.suppress(HostLost):  # its reply will tell how it ended
             host.send(self._load)
-        except HostLost:
-            pass  # its reply tells how it ended
         return host
 
 
@@ -126,6 +155,8 @@ class Judge:
         """
         started = time.monotonic()
         pack = self.pack(order)
+        if pack.tape is not None:  # a recorded reference knows one seed
+            order = msgspec.structs.replace(order, seed=pack.tape.seed)
         tests = self._chosen(pack, order)
         progress(Started(len(tests)))
         load_error = ""
@@ -190,7 +221,7 @@ class Judge:
         if order.isolation is Isolation.NONE:
             for test in tests:
                 submission = Submission(InProcess(Session(post_mortem=order.pdb)), pack.reference)
-                fault = _loaded(submission, load, None)
+                fault = _loaded(submission, None, load)
                 if fault is not None:
                     yield _load_end(test, fault), "", fault.message
                     return
@@ -198,25 +229,39 @@ class Judge:
             return
         hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
         try:
-            for place, test in enumerate(tests):
-                host = hosts.take(more=place + 1 < len(tests))
-                try:
-                    channel = HostChannel(host, self._bounds.load_seconds, self._bounds)
-                    submission = Submission(channel, pack.reference)
-                    fault = _loaded(submission, load, channel)
-                    if fault is not None:
-                        yield _load_end(test, fault), host.text(), fault.message
-                        return
-                    channel.start_clock(pack.exercise.timeout_seconds)
-                    end = run_test(pack, test, submission, order.seed, order.device)
-                finally:
-                    host.kill()
-                yield end, host.text(), ""
-                if not host.ended_cleanly:
+            for test in tests:
+                end, printed, fault = self._in_host(pack, test, order, hosts)
+                yield end, printed, fault
+                if fault:
+                    return
+                if end.outcome is not Outcome.PASSED and not hosts.drop(wait=end.outcome not in _SPEAKING):
                     hosts.close()
                     hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
         finally:
             hosts.close()
+
+    def _in_host(self, pack: Pack, test: HiddenTest, order: GradeOrder, hosts: Hosts) -> tuple[Ended, str, str]:
+        """Run one test: in the last test's host while all goes well, and on a fresh one before anything is refused.
+
+        A process that has run a test may hold what that test left behind.  So what fails there is run
+        again where nothing was left behind, and only that counts.
+        """
+        host = hosts.again()
+        if host is not None:
+            found = self._once(pack, test, order, host)
+            if found[0].outcome not in (*_SPEAKING, Outcome.CRASHED) and not found[2]:
+                return found
+        return self._once(pack, test, order, hosts.fresh())
+
+    def _once(self, pack: Pack, test: HiddenTest, order: GradeOrder, host: Host) -> tuple[Ended, str, str]:
+        channel = HostChannel(host, self._bounds.load_seconds, self._bounds)
+        submission = Submission(channel, pack.reference)
+        fault = _loaded(submission, channel)
+        if fault is not None:
+            return _load_end(test, fault), host.text(), fault.message
+        channel.start_clock(pack.exercise.timeout_seconds)
+        end = run_test(pack, test, submission, order.seed, order.device)
+        return end, host.text(), ""
 
     def _not_loaded(self, test: HiddenTest, end: Ended) -> TestResult:
         return TestResult(test.id, test.part, end.outcome, f"not run: the file could not be loaded ({end.message})")
@@ -224,7 +269,7 @@ class Judge:
     def _settle_bugs(self, pack: Pack, ended: Sequence[Ended], order: GradeOrder) -> None:
         """Raise GraderFault where a test tripped over itself: the reference trips it too."""
         for end in ended:
-            if not end.test_bug:
+            if not end.test_bug or pack.tape is not None:  # public tests were proved when they were recorded
                 continue
             own = run_own_test(pack, pack.solution, end.test, order.seed, order.device)
             if end.outcome is Outcome.ERROR or own.outcome is not Outcome.PASSED:
@@ -234,13 +279,13 @@ class Judge:
                 )
 
 
-def _loaded(submission: Submission, load: wire.Load, channel: HostChannel | None) -> TestFault | None:
-    """Finish the load; the fault that ended it, or None."""
+def _loaded(submission: Submission, channel: HostChannel | None, load: wire.Load | None = None) -> TestFault | None:
+    """Finish the load that was sent to `channel`, or make `load` here; the fault that ended it, or None."""
     try:
-        if channel is None:
-            submission.load(load.source, load.filename, load.seed)
-        else:
+        if channel is not None:
             submission.take_load(channel.loaded())
+        elif load is not None:
+            submission.load(load.source, load.filename, load.seed)
     except TestFault as fault:
         return fault
     except wire.ProtocolError as error:
