@@ -14,7 +14,7 @@ from typing import Any
 from grader import paths
 from grader.errors import ContentError, RequestError
 from grader.listing import TRACKS, Headline, headlines
-from grader.model import CostTarget, Edit, Exercise, Mistake, Part, SpeedTarget
+from grader.model import CostTarget, Edit, Exercise, GrowthTarget, Mistake, Part, SpeedTarget
 
 HINT_LEVELS = ("Nudge", "Idea", "Line")
 """The headings of one part's hints, mildest first."""
@@ -160,6 +160,7 @@ def read_exercise(folder: Path, solution_path: Path) -> Exercise:
         reveal_after_minutes=table.table("reveal").integer("minutes", default=20),
         costs=tuple(_cost(item) for item in table.tables("cost")),
         speeds=tuple(_speed(item) for item in table.tables("speed")),
+        growths=tuple(_growth(item) for item in table.tables("growth")),
         symbols_minutes={key: int(value) for key, value in table.table("symbol_minutes").values.items()},
     )
     if exercise.slug != folder.name:
@@ -168,7 +169,11 @@ def read_exercise(folder: Path, solution_path: Path) -> Exercise:
         raise ContentError(f"{table.name}: track is {exercise.track!r}, not one of {', '.join(TRACKS)}")
     if [part.number for part in parts] != list(range(1, len(parts) + 1)) or not parts:
         raise ContentError(f"{table.name}: parts must be numbered 1, 2, ... in order")
-    targets: tuple[CostTarget | SpeedTarget, ...] = (*exercise.costs, *exercise.speeds)
+    targets: tuple[CostTarget | SpeedTarget | GrowthTarget, ...] = (
+        *exercise.costs,
+        *exercise.speeds,
+        *exercise.growths,
+    )
     for target in targets:
         if not 1 <= target.part <= len(parts):
             raise ContentError(f"{table.name}: target {target.name!r} is of part {target.part}, which does not exist")
@@ -268,11 +273,22 @@ def _cost(item: _Table) -> CostTarget:
         item.text("unit"),
         bool(required),
         item.text("cause", default=""),
+        item.number("floor", default=0.0),
     )
 
 
 def _speed(item: _Table) -> SpeedTarget:
     return SpeedTarget(item.text("name"), item.integer("part"), item.number("target"), item.text("cause", default=""))
+
+
+def _growth(item: _Table) -> GrowthTarget:
+    return GrowthTarget(
+        item.text("name"),
+        item.integer("part"),
+        item.number("limit"),
+        bool(item.values.get("relative", False)),
+        item.text("cause", default=""),
+    )
 
 
 def _read_text(path: Path) -> str:

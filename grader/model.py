@@ -78,7 +78,11 @@ class Mistake:
 
 @dataclass(frozen=True)
 class CostTarget:
-    """A limit on a deterministic cost, as a ratio; ``required`` False is a stretch, shown only."""
+    """A limit on a deterministic cost, as a ratio; ``required`` False is a stretch, shown only.
+
+    A value under ``floor`` is no result: so little was counted that the work must have been done
+    where nothing counts it.
+    """
 
     name: str
     part: int
@@ -86,6 +90,7 @@ class CostTarget:
     unit: str
     required: bool = True
     cause: str = ""
+    floor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,20 @@ class SpeedTarget:
     name: str
     part: int
     target: float
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class GrowthTarget:
+    """A limit on the exponent with which a benchmark's time grows with its size.
+
+    ``relative`` True: on how much larger it may be than the reference's.
+    """
+
+    name: str
+    part: int
+    limit: float
+    relative: bool = False
     cause: str = ""
 
 
@@ -117,6 +136,7 @@ class Exercise:
     reveal_after_minutes: int = 20
     costs: tuple[CostTarget, ...] = ()
     speeds: tuple[SpeedTarget, ...] = ()
+    growths: tuple[GrowthTarget, ...] = ()
     symbols_minutes: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -196,7 +216,10 @@ class CostResult(msgspec.Struct, frozen=True):
 
 
 class SpeedResult(msgspec.Struct, frozen=True):
-    """One paired time ratio with its bootstrap 95% interval against its target."""
+    """One paired time ratio with its bootstrap 95% interval against its target.
+
+    With another ``unit`` than a ratio of times, ``ratio`` is the exponent of a growth.
+    """
 
     name: str
     device: str
@@ -207,6 +230,7 @@ class SpeedResult(msgspec.Struct, frozen=True):
     verdict: SpeedVerdict
     part: int = 1
     cause: str = ""
+    unit: str = "x the reference's time"
 
 
 class Attempt(msgspec.Struct, frozen=True):
