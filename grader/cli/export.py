@@ -131,8 +131,10 @@ def _mismatch_text(mismatch: Mismatch) -> str:
         pieces.append(f"worst at {mismatch.where}")
     if mismatch.error:
         pieces.append(f"off by {mismatch.error:.3g}, allowed {mismatch.allowed:.3g}")
-    if mismatch.actual or mismatch.expected:
-        pieces.append(f"got {mismatch.actual}, expected {mismatch.expected}")
+    if mismatch.actual:
+        pieces.append(f"got {mismatch.actual}")
+    if mismatch.expected:
+        pieces.append(f"expected {mismatch.expected}")
     return ", ".join(pieces)
 
 

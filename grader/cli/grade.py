@@ -9,22 +9,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from grader import grading
 from grader.catalogue import Catalogue
 from grader.cli.common import console, find, note, record, shown
 from grader.errors import RequestError
+from grader.judge.client import JudgeClient
 from grader.model import Attempt, Exercise, Isolation
 from grader.workspace import Workspace, neighbour_notes, read_submission
 
-if TYPE_CHECKING:
-    from grader.grading import Progress
-
 MAX_SEED = 2**31
 
-Report = Callable[["Progress"], None]
+Report = Callable[[grading.Progress], None]
 
 
 @click.command()
@@ -77,14 +76,19 @@ def grade(
     level = Isolation(isolation) if isolation else (Isolation.NONE if pdb else Isolation.PROCESS)
     run_seed = secrets.randbelow(MAX_SEED) if seed is None else seed
     attempts = []
-    for exercise, path in jobs:
-        source = read_submission(path, f"kit start {exercise.slug} writes the stub")
-        if not as_json and junit is None and not every and _says_syntax_error(source, path):
-            return 1
-        with _progress(exercise, quiet=as_json or pdb) as report:
-            attempt = _grade_one(exercise, source, path, part, run_seed, device, level, not no_speed, pdb, report)
-        _record(workspace, attempt, source, part)
-        attempts.append(attempt)
+    sources = [read_submission(path, f"kit start {exercise.slug} writes the stub") for exercise, path in jobs]
+    if not as_json and junit is None and not every and _says_syntax_error(sources[0], jobs[0][1]):
+        return 1
+    with JudgeClient(interactive=pdb) as client:
+        for (exercise, path), source in zip(jobs, sources, strict=True):
+            request = grading.GradeRequest(
+                exercise, source, path, part, run_seed, device, level, speed=not no_speed, pdb=pdb
+            )
+            with _progress(exercise, quiet=as_json or pdb) as report:
+                attempt = grading.grade(request, report, client)
+            attempt = msgspec.structs.replace(attempt, notes=(*attempt.notes, *neighbour_notes(path.resolve())))
+            record(workspace, "record_attempt", attempt, hashlib.sha256(source).hexdigest(), part=part)
+            attempts.append(attempt)
     _show(attempts, [exercise for exercise, _ in jobs], every, as_json, verbose)
     if junit is not None:
         from grader.cli.export import junit_xml
@@ -142,41 +146,6 @@ def _says_syntax_error(source: bytes, path: Path) -> bool:
     return False
 
 
-def _grade_one(
-    exercise: Exercise,
-    source: bytes,
-    path: Path,
-    part: int | None,
-    seed: int,
-    device: str,
-    isolation: Isolation,
-    speed: bool,
-    pdb: bool,
-    report: Report,
-) -> Attempt:
-    import msgspec
-
-    from grader import grading
-
-    request = grading.GradeRequest(
-        exercise=exercise,
-        source=source,
-        file=path,
-        part=part,
-        seed=seed,
-        device=device,
-        isolation=isolation,
-        speed=speed,
-        pdb=pdb,
-    )
-    attempt = grading.grade(request, report)
-    return msgspec.structs.replace(attempt, notes=(*attempt.notes, *neighbour_notes(path.resolve())))
-
-
-def _record(workspace: Workspace, attempt: Attempt, source: bytes, part: int | None) -> None:
-    record(workspace, "record_attempt", attempt, hashlib.sha256(source).hexdigest(), part=part)
-
-
 def _show(attempts: list[Attempt], exercises: list[Exercise], every: bool, as_json: bool, verbose: bool) -> None:
     if as_json:
         from grader.cli.export import all_document, attempt_document, json_text
@@ -202,12 +171,10 @@ def _progress(exercise: Exercise, quiet: bool) -> Iterator[Report]:
         return
     from rich.status import Status
 
-    from grader import grading
-
     status = Status(f"{exercise.slug}: loading", console=console(stderr=True))
     total, done = 0, 0
 
-    def report(event: Progress) -> None:
+    def report(event: grading.Progress) -> None:
         nonlocal total, done
         if isinstance(event, grading.Started):
             total = event.total

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SHOWN_FAILURES = 3
 """Failing tests shown in full; the others get a line each, unless everything was asked for."""
 
+LISTED_FAILURES = 8
+"""Failing tests listed by name after those shown in full."""
+
 BAR_WIDTH = 12
 PRINTED_LINES = 12
 
@@ -40,6 +43,10 @@ _FAILURES = frozenset(Outcome) - {Outcome.PASSED, Outcome.SKIPPED}
 
 def print_attempt(console: Console, attempt: Attempt, exercise: Exercise, verbose: bool = False) -> None:
     """Print the verdict: the part ladder, the named mistakes, failing tests, costs and speed, what to do next."""
+    _print_trimmed(console, _blocks(attempt, exercise, verbose))
+
+
+def _blocks(attempt: Attempt, exercise: Exercise, verbose: bool) -> list[RenderableType]:
     blocks: list[RenderableType] = [_headline(attempt, exercise), _ladder(attempt)]
     if attempt.load_error:
         blocks.append(_titled("Your file does not load", "red", Text(visible(attempt.load_error))))
@@ -49,10 +56,21 @@ def print_attempt(console: Console, attempt: Attempt, exercise: Exercise, verbos
         blocks.extend(_targets(attempt))
     blocks.extend(Text.assemble(("note: ", "yellow"), visible(note)) for note in attempt.notes)
     blocks.append(_next_step(attempt, exercise))
-    for place, block in enumerate(blocks):
-        if place:
-            console.print()
-        console.print(block)
+    return blocks
+
+
+def _print_trimmed(console: Console, blocks: Sequence[RenderableType]) -> None:
+    """The blocks with an empty line between; where no terminal reads them, without the spaces that pad tables."""
+    with console.capture() as capture:
+        for place, block in enumerate(blocks):
+            if place:
+                console.print()
+            console.print(block)
+    text = capture.get()
+    if not console.is_terminal:
+        text = "\n".join(line.rstrip() for line in text.split("\n"))
+    console.file.write(text)
+    console.file.flush()
 
 
 def print_summary(console: Console, attempts: Sequence[Attempt]) -> None:
@@ -73,9 +91,9 @@ def print_summary(console: Console, attempts: Sequence[Attempt]) -> None:
             Text(f"{attempt.points}/{attempt.max_points}"),
             Text(visible(f"{seen}{': ' if names else ''}{names}")),
         )
-    console.print(table)
     passed = sum(attempt.passed for attempt in attempts)
-    console.print(Text(f"\n{passed} of {len(attempts)} passed", "green" if passed == len(attempts) else ""))
+    total = Text(f"{passed} of {len(attempts)} passed", "green" if passed == len(attempts) else "")
+    _print_trimmed(console, [table, total])
 
 
 def test_title(test_id: str) -> str:
@@ -117,9 +135,12 @@ def _part_state(part: PartResult, attempt: Attempt) -> tuple[Text, str]:
         return Text("·", "dim"), "not graded"
     if all(test.not_started for test in tests):
         return Text("·", "dim"), "not started"
-    failed = sum(1 for test in tests if test.outcome in _FAILURES)
-    if failed:
-        return _mark(False), f"{failed} of {len(tests)} tests failed"
+    missing = sum(1 for test in tests if test.not_started)
+    failed = sum(1 for test in tests if test.outcome in _FAILURES) - missing
+    if failed or missing:
+        unwritten = f"{missing} met code not written yet" if missing else ""
+        wrong = f"{failed} of {len(tests)} tests failed" if failed else ""
+        return _mark(False), ", ".join(piece for piece in (wrong, unwritten) if piece)
     return _mark(False), "tests pass, but a target is missed"
 
 
@@ -143,12 +164,18 @@ def _failures(attempt: Attempt, verbose: bool) -> Iterable[RenderableType]:
     shown = failing if verbose else _most_telling(failing, attempt)
     yield from (_failure(test) for test in shown)
     rest = [test for test in failing if test not in shown]
+    named = {test_id for item in attempt.diagnosis for test_id in item.tests}
+    listed = [test for test in rest if test.id not in named] if not verbose else []
     if rest:
         lines = [
             Text.assemble(_mark(False), f" {visible(test_title(test.id))}", (f"  part {test.part}", "dim"))
-            for test in rest
+            for test in listed[:LISTED_FAILURES]
         ]
-        yield _titled(f"And {len(rest)} more (-v shows them)", "", *lines)
+        if len(listed) > LISTED_FAILURES:
+            lines.append(Text(f"... {len(listed) - LISTED_FAILURES} further ones", "dim"))
+        if len(rest) > len(listed):
+            lines.append(Text(f"... {len(rest) - len(listed)} that a mistake named above explains", "dim"))
+        yield _titled(f"{len(rest)} more failing test{'s' if len(rest) > 1 else ''} (-v shows all)", "", *lines)
 
 
 def _most_telling(failing: Sequence[TestResult], attempt: Attempt) -> list[TestResult]:
@@ -184,7 +211,7 @@ def _failure(test: TestResult) -> RenderableType:
 
 
 def _mismatch_rows(mismatch: Mismatch) -> Iterable[tuple[str, str]]:
-    if mismatch.what:
+    if mismatch.what not in ("", "the tensor"):
         yield "what", mismatch.what
     if mismatch.actual_shape or mismatch.expected_shape:
         if mismatch.actual_shape != mismatch.expected_shape:
@@ -247,8 +274,10 @@ def _speed_mark(speed: SpeedResult) -> Text:
 
 def _next_step(attempt: Attempt, exercise: Exercise) -> RenderableType:
     slug = exercise.slug
+    if attempt.passed and attempt.max_points < exercise.max_points:
+        return Text.assemble(("Passed. ", "bold green"), "The other parts: ", (f"kit grade {slug}", "bold"))
     if attempt.passed:
-        return Text.assemble(("Passed. ", "bold green"), ("next: kit list", "bold"))
+        return Text.assemble(("Passed. ", "bold green"), "What is next: ", ("kit list", "bold"))
     if attempt.load_error:
         return Text.assemble("Mend the file, then: ", (f"kit grade {slug}", "bold"))
     first = next((part for part in attempt.parts if not part.passed), None)
