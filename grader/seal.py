@@ -16,6 +16,7 @@ import hmac
 import importlib
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 
 import msgspec
@@ -43,6 +44,40 @@ class Seal(msgspec.Struct, frozen=True):
     sealed_sha256: str
     contents_sha256: str
     recipient: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A student kit's ``release.json``: what was released, and the hashes that a reveal is checked against.
+
+    ``made`` is the date as YYYY-MM-DD; ``public_tests`` and ``files`` (relative name to SHA-256) are per exercise.
+    """
+
+    release: str
+    kit_version: str
+    made: str
+    seals: dict[str, Seal]
+    public_tests: dict[str, list[str]]
+    files: dict[str, dict[str, str]]
+    schema: int = 1
+
+
+MANIFEST_NAME = "release.json"
+SEALED_NAME = "sealed.age"
+
+
+def read_manifest(content_root: Path) -> Manifest | None:
+    """The manifest of the student kit at ``content_root``, or None where the content is no student kit.
+
+    Raises:
+        GraderFault: it is there and cannot be read.
+    """
+    path = content_root / MANIFEST_NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise GraderFault(f"{path} cannot be read: {error}", "unpack the release again") from error
 
 
 class _Bundle(msgspec.Struct, frozen=True):

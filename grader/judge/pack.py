@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from grader.errors import ContentError
-from grader.judge.recorded import PUBLIC_TAPE, PUBLIC_TESTS, Tape, played, read_tape
+from grader.judge.recorded import Tape, played, read_tape
 from grader.judge.testing import INJECTED
+from grader.judge.wishes import PUBLIC_TAPE, PUBLIC_TESTS
 from grader.model import Exercise, Mistake
 
 FIXTURES = ("submission", "reference", "rng", "device")

@@ -22,8 +22,6 @@ from grader.judge.faults import CheckFailed
 from grader.judge.view import Channel, Submission
 
 SCHEMA = 1
-PUBLIC_TESTS = "public_tests.py"
-PUBLIC_TAPE = "public.tape"
 
 
 class Exchange(msgspec.Struct, frozen=True, array_like=True):
