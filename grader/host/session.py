@@ -8,6 +8,7 @@ ours).  It forms no verdict: it returns values, and what was raised.
 from __future__ import annotations
 
 import builtins
+import functools
 import linecache
 import pdb
 import random
@@ -32,8 +33,10 @@ _BUILTIN_ERRORS = {
     if isinstance(value, type) and issubclass(value, BaseException)
 }
 
-Meter = Callable[[Callable[[], Any], "Session"], tuple[Any, bytes]]
-"""Runs a call and returns its result with a report (see `grader.meter`)."""
+Meter = Callable[[functools.partial[Any], "Session"], tuple[Any, bytes]]
+"""Runs a call, whose function and arguments it may look at, and returns its result with a report (see `grader.meter`).
+
+What follows a colon in a request's meter is its options, found in `Session.meter_options`."""
 
 
 class Session:
@@ -54,6 +57,7 @@ class Session:
         self._objects: dict[int, Any] = {}
         self._ids: dict[int, int] = {}
         self._inputs: dict[int, list[torch.Tensor]] = {}
+        self.meter_options = ""
         self._outputs: dict[int, list[torch.Tensor]] = {}
         self._timed = TimedCalls(lambda value, leaves: self._decode(value, leaves, []), self._encode, self._callable)
 
@@ -120,7 +124,8 @@ class Session:
         report = b""
         with torch.set_grad_enabled(request.grad):
             if request.meter:
-                result, report = self._meters[request.meter](lambda: function(*args, **kwargs), self)
+                name, _, self.meter_options = request.meter.partition(":")
+                result, report = self._meters[name](functools.partial(function, *args, **kwargs), self)
             else:
                 result = function(*args, **kwargs)
         touched = _global_rng_state() != global_state

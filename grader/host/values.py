@@ -49,6 +49,8 @@ def tensor_to_wire(tensor: torch.Tensor, slot: int = -1, keep_strides: bool = Fa
         span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         detached = detached.as_strided((span,), (1,))
     flat = detached.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    if flat.numel() == 1 and flat.stride(0) != 1:  # one element counts as contiguous whatever its stride
+        flat = flat.clone(memory_format=torch.contiguous_format).as_strided((1,), (1,))
     data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     return TensorData(name, shape, data, strides, device, slot)
 

@@ -1,0 +1,94 @@
+"""Judging GPU kernels: what the meter saw becomes verdicts, and what the compiler said becomes one more test."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+
+from grader.judge.faults import CheckFailed
+from grader.meter.compile_report import CompileReport, compile_kernels
+from grader.meter.triton_records import Fault, FaultKind, MeterReport
+
+METER = "triton"
+BYTES_LIMIT = 1.1
+SECTOR_LIMIT = 1.25
+_ORDER = {kind: place for place, kind in enumerate(FaultKind)}
+
+
+class KernelFault(CheckFailed):
+    """A call did something no correct kernel does; ``seen`` is what diagnosis compares, free of names and lines."""
+
+    def __init__(self, message: str, seen: tuple[Any, ...]) -> None:
+        super().__init__(message)
+        self.seen = seen
+
+
+def examine(call: str, data: bytes) -> MeterReport:
+    """The report of a metered call.
+
+    Raises:
+        KernelFault: the call broke memory, raced, left its output unwritten, or computed outside its kernels.
+    """
+    report = msgspec.msgpack.decode(data, type=MeterReport)
+    if report.faults:
+        fault = min(report.faults, key=lambda one: _ORDER[one.kind])
+        raise KernelFault(f"{fault.kind} in {call}: {fault.message}", _seen(fault))
+    return report
+
+
+def check_cost(
+    report: MeterReport, ideal_bytes: float, rereads: tuple[str, ...] = (), limit: float = BYTES_LIMIT
+) -> tuple[bool, str, tuple[Any, ...]]:
+    """Whether a call moved no more than it must, in sectors that are used.
+
+    Args:
+        report: what the meter saw.
+        ideal_bytes: the challenge's own formula.
+        rereads: arguments that every program may read again (they come from the L2 cache).
+        limit: bytes allowed, as a multiple of the formula.
+
+    Returns:
+        whether it holds, a sentence that says what was moved, and what diagnosis compares.
+    """
+    moved, ratio = report.moved_bytes(without=rereads), report.sector_ratio()
+    seen = (
+        moved,
+        round(ratio, 2),
+        tuple(sorted((row.tensor, row.loaded_bytes, row.stored_bytes) for row in _by_tensor(report))),
+        report.torch_bytes,
+    )
+    if moved > limit * ideal_bytes:
+        where = ", ".join(f"{name} {loaded + stored}" for name, loaded, stored in seen[2])
+        return False, f"moves {moved} bytes, {moved / ideal_bytes:.2f}x of what it must (allowed {limit}x): {where}", seen
+    if ratio > SECTOR_LIMIT:
+        return False, f"touches {ratio:.2f}x as many bytes in 32-byte sectors as it asks for (allowed {SECTOR_LIMIT}x)", seen
+    return True, f"moves {moved} bytes, {moved / ideal_bytes:.2f}x of what it must", seen
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(source: str, signatures: tuple[Any, ...], targets: tuple[int, ...] = (80, 90)) -> CompileReport:
+    """The kernels of a file compiled as they were launched; remembered."""
+    return compile_kernels(source, signatures, targets)
+
+
+class _Row(msgspec.Struct, frozen=True):
+    tensor: str
+    loaded_bytes: int
+    stored_bytes: int
+
+
+def _by_tensor(report: MeterReport) -> list[_Row]:
+    """Bytes per tensor of the launcher, all kernels together."""
+    names = dict.fromkeys(row.tensor for row in report.traffic)
+    return [_Row(name, report.loaded_bytes(name), report.stored_bytes(name)) for name in names]
+
+
+def _seen(fault: Fault) -> tuple[Any, ...]:
+    """A fault without what depends on the learner's names and block sizes."""
+    if fault.kind in (FaultKind.OUT_OF_BOUNDS_LOAD, FaultKind.OUT_OF_BOUNDS_STORE, FaultKind.OFFSET_OVERFLOW):
+        return (str(fault.kind), fault.tensor, fault.offset)
+    if fault.kind is FaultKind.UNWRITTEN:
+        return (str(fault.kind), fault.tensor, fault.offset, fault.count)
+    return (str(fault.kind), fault.tensor)
