@@ -25,10 +25,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import TracebackType
+from types import BuiltinFunctionType, FunctionType, ModuleType, TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -37,6 +38,8 @@ from torch.utils.flop_counter import flop_registry
 from grader.meter.flops import is_contraction, operation_flops, tensors_in
 
 T = TypeVar("T")
+
+_HELD_OBJECTS_LIMIT = 1_000_000
 
 # Bookkeeping on a tensor that is there already: no work.
 _BOOKKEEPING = frozenset({"aten::lift_fresh", "aten::detach_", "aten::set_", "aten::requires_grad_"})
@@ -54,6 +57,7 @@ class Costs(msgspec.Struct, frozen=True):
         operations: operations that computed, made or copied something; views are not counted.
         largest_numel: elements of the largest tensor computed from data; views and
             tensors computed from weights alone are left out.
+        held_bytes: bytes that the object whose method ran holds on to afterwards, 0 for a function.
     """
 
     flops: int = 0
@@ -63,6 +67,7 @@ class Costs(msgspec.Struct, frozen=True):
     saved_bytes: int = 0
     operations: int = 0
     largest_numel: int = 0
+    held_bytes: int = 0
 
 
 class _Storage:
@@ -279,6 +284,58 @@ def measure(
     with CostMeter(weights, saved) as meter:
         result = call()
     return result, meter.costs
+
+
+def metered(call: partial[Any], session: Any) -> tuple[Any, bytes]:
+    """Run a host's call under a meter (see ``grader.meter.child``).
+
+    Args:
+        call: the learner's function with its arguments.
+        session: the host's session; its ``meter_options`` are ``saved`` to count ``saved_bytes`` as well.
+
+    Returns:
+        What the call returned, and its ``Costs`` as msgpack.
+    """
+    owner = getattr(call.func, "__self__", call.func)
+    weights: list[Tensor] = []
+    if isinstance(owner, nn.Module):
+        weights = [*nn.Module.parameters(owner), *nn.Module.buffers(owner)]
+    result, costs = measure(call, weights, saved=session.meter_options == "saved")
+    if not isinstance(owner, (FunctionType, type)):
+        costs = msgspec.structs.replace(costs, held_bytes=held_bytes(owner))
+    return result, msgspec.msgpack.encode(costs)
+
+
+def held_bytes(owner: object) -> int:
+    """Bytes that an object keeps alive: tensors' storages whole, arrays, and Python containers and numbers.
+
+    Modules, classes and functions' globals are not followed: they belong to the file, not to the object.
+    """
+    waiting: list[object] = [owner]
+    seen: set[int] = set()
+    total = 0
+    while waiting and len(seen) < _HELD_OBJECTS_LIMIT:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, (ModuleType, type, BuiltinFunctionType)):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            key = _key(thing)
+            if key is None:
+                total += thing.numel() * thing.element_size()
+            elif -key not in seen:  # ids and keys are both addresses; the sign keeps them apart
+                seen.add(-key)
+                total += _nbytes(thing)
+            waiting.append(thing.grad if thing.is_leaf else None)
+        elif isinstance(thing, np.ndarray):
+            waiting.append(thing.base)
+            total += thing.nbytes if thing.base is None else 0
+        elif isinstance(thing, FunctionType):
+            waiting += [*(thing.__closure__ or ()), *(thing.__defaults__ or ())]
+        else:
+            total += sys.getsizeof(thing)
+            waiting += gc.get_referents(thing)
+    return total
 
 
 def _unpack(tensor: Tensor) -> Tensor:

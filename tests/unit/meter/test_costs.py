@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from grader.meter.costs import CostMeter, Costs, measure
+from grader.meter.costs import CostMeter, Costs, held_bytes, measure, metered
 
 
 def costs(call, **options) -> Costs:
@@ -300,3 +303,53 @@ def test_another_thread_does_not_disturb():
         return x + 1
 
     assert costs(call).operations == 1
+
+
+# -- what an object holds
+
+
+PLAIN = SimpleNamespace(meter_options="")
+
+
+class Keeper:
+    def __init__(self, window):
+        self.window, self.kept = window, []
+
+    def append(self, token):
+        self.kept = [*self.kept, token.clone()][-self.window :]
+
+
+def test_an_object_holds_its_tensors_whole_and_once():
+    keeper = Keeper(4)
+    base = torch.zeros(1000)
+    keeper.kept = [base[:1], base[1:2]]
+    assert 4000 <= held_bytes(keeper) < 5000
+
+
+@pytest.mark.parametrize(("window", "grows"), [(8, False), (10_000, True)])
+def test_what_is_held_after_many_calls_tells_a_ring_from_a_list(window, grows):
+    keeper, found = Keeper(window), []
+    for step in range(1, 65):
+        _, report = metered(partial(keeper.append, torch.randn(1, 2, 1, 8)), PLAIN)
+        if step in (16, 64):
+            found.append(msgspec.msgpack.decode(report, type=Costs).held_bytes)
+    assert (found[1] > 2 * found[0]) is grows
+
+
+def test_a_closure_and_an_array_are_held_and_a_module_is_not():
+    import numpy as np
+
+    big = torch.zeros(1000)
+    keeper = Keeper(1)
+    keeper.kept = [lambda: big, np.zeros(500), torch]
+    assert 8000 <= held_bytes(keeper) < 10_000
+
+
+def test_a_module_s_buffers_are_weights_and_a_function_holds_nothing():
+    module = nn.Module()
+    module.register_buffer("table", torch.randn(50, 4))
+    module.forward = lambda: module.table * 2
+    _, report = metered(partial(module), PLAIN)
+    assert msgspec.msgpack.decode(report, type=Costs).largest_numel == 0
+    _, report = metered(partial(lambda: torch.ones(3)), PLAIN)
+    assert msgspec.msgpack.decode(report, type=Costs).held_bytes == 0
