@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
-MeteredCall = Callable[[Callable[[], Any], Any], tuple[Any, bytes]]
+MeteredCall = Callable[[functools.partial[Any], Any], tuple[Any, bytes]]
 
 
 def _lazily(module: str) -> MeteredCall:
-    def run(call: Callable[[], Any], session: Any) -> tuple[Any, bytes]:
+    def run(call: functools.partial[Any], session: Any) -> tuple[Any, bytes]:
         found: MeteredCall = importlib.import_module(module).metered
         return found(call, session)
 
