@@ -90,10 +90,10 @@ def _public_pack(exercise: Exercise) -> Pack:
     return Pack(exercise, module_of(stub, f"reference_{exercise.slug}", path), stub, tests, (), tape)
 
 
-def module_of(source: str, name: str, path: Path) -> types.ModuleType:
-    """A module made from our own source, registered so that dataclasses and Triton find it."""
+def module_of(source: str, name: str, path: Path, injected: dict[str, Any] | None = None) -> types.ModuleType:
+    """A module made from our own source, registered so that dataclasses and Triton find it; `injected` names are there."""
     module = types.ModuleType(name)
-    module.__file__ = str(path)
+    module.__dict__.update(injected or {}, __file__=str(path))
     sys.modules[name] = module
     linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
     try:

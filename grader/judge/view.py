@@ -241,6 +241,15 @@ class RemoteFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._submission.call(self._name, None, args, kwargs, self._name, self._expected)[0]
 
+    def metered(self, meter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
+        """Call under a meter of the host's; the result and the meter's report."""
+        return self._submission.call(self._name, None, args, kwargs, self._name, self._expected, meter)
+
+    @property
+    def place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
+        """How a request names this callable, and the object it belongs to."""
+        return self._name, None, None
+
 
 class RemoteClass:
     """A class of the learner's file; calling it builds an object in the host."""
@@ -263,8 +272,22 @@ class RemoteObject:
         self._submission, self._ref, self._expected, self._text = submission, ref, expected, text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.metered("", args, kwargs)[0]
+
+    def metered(self, meter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
+        """Call under a meter of the host's; the result and the meter's report."""
         expected = getattr(self._expected, "forward", None)
-        return self._submission.call(self._ref, None, args, kwargs, self._text, expected)[0]
+        return self._submission.call(self._ref, None, args, kwargs, self._text, expected, meter)
+
+    @property
+    def place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
+        """How a request names this callable, and the object it belongs to."""
+        return self._ref, None, self
+
+    @property
+    def is_module(self) -> bool:
+        """Whether this is a torch.nn.Module."""
+        return self._ref.kind == "module"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -371,9 +394,18 @@ class RemoteMethod:
         self._owner, self._name, self._expected = owner, name, expected
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.metered("", args, kwargs)[0]
+
+    @property
+    def place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
+        """How a request names this callable, and the object it belongs to."""
+        return self._owner._ref, self._name, self._owner
+
+    def metered(self, meter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
+        """Call under a meter of the host's; the result and the meter's report."""
         owner, text = self._owner, f"{self._owner._text}.{self._name}"
         try:
-            return owner._submission.call(owner._ref, self._name, args, kwargs, text, self._expected)[0]
+            return owner._submission.call(owner._ref, self._name, args, kwargs, text, self._expected, meter)
         except LearnerRaised as error:
             if error.type_name == "AttributeError" and not error.frames:
                 raise MissingSymbol(f"{owner._text} has no method `{self._name}`") from None
