@@ -12,12 +12,15 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import msgspec
 import torch
 
 from grader.host import wire
 from grader.host.values import Encoder, shape_text, tensor_from_wire, tensor_to_wire
+from grader.judge import kernels
 from grader.judge.contract import complaint, describe, return_annotation
 from grader.judge.faults import BadReturn, LearnerRaised, MissingSymbol, TestFault, learner_raised
+from grader.meter.triton_records import MeterReport
 from grader.model import Mismatch
 
 
@@ -64,11 +67,15 @@ class Submission:
         self._anchor = torch.zeros((), requires_grad=True)
         self._may_mutate = False
         self._rng_untouched = True
+        self.meter = ""
+        self.source = b""
+        self.report: MeterReport | None = None
         self.last_call = ""
         self.inputs: list[torch.Tensor] = []
 
     def load(self, source: bytes, filename: str, seed: int) -> None:
         """Run the learner's file.  Raises a TestFault when that raises, hangs or crashes."""
+        self.source = source
         self.take_load(self._channel.ask(wire.Load(source, filename, seed)))
 
     def take_load(self, reply: wire.Reply) -> None:
@@ -108,6 +115,24 @@ class Submission:
         if kind == "value":
             return self._value(self._asked_value(wire.Attribute("", name)))
         return RemoteClass(self, name, expected) if kind == "class" else RemoteFunction(self, name, expected)
+
+    def metered(
+        self, name: str, *args: Any, far: dict[str, int] | None = None, reverse: bool = False, **kwargs: Any
+    ) -> tuple[Any, MeterReport]:
+        """Call a kernel's launcher; its result, and what its kernels did.
+
+        Args:
+            name: the launcher.
+            args: its arguments, as in a plain call.
+            far: distance in elements of the rows of these parameters, so that offsets pass 2^31.
+            reverse: run the programs of every grid last to first, as a GPU may.
+            kwargs: its keyword arguments.
+        """
+        expected = getattr(self, name)._expected
+        options = msgspec.json.encode({"far": far or {}, "reverse": reverse}).decode()
+        result, _ = self.call(name, None, args, kwargs, name, expected, f"{self.meter}:{options}")
+        assert self.report is not None
+        return result, self.report
 
     # ------------------------------------------------------------------------------ internals
 
@@ -162,6 +187,8 @@ class Submission:
         reply = self._ask(request)
         if not isinstance(reply, wire.Returned):
             raise wire.ProtocolError("a call was not answered by its result")
+        if self.meter and meter.startswith(self.meter):
+            self.report = kernels.examine(text, reply.meter)
         self._rng_untouched = not reply.global_rng_touched
         for generator, state in zip(generators, reply.generators, strict=True):
             generator.set_state(torch.frombuffer(bytearray(state.state), dtype=torch.uint8))
@@ -239,14 +266,15 @@ class RemoteFunction:
         self._submission, self._name, self._expected = submission, name, expected
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._submission.call(self._name, None, args, kwargs, self._name, self._expected)[0]
+        submission = self._submission
+        return submission.call(self._name, None, args, kwargs, self._name, self._expected, submission.meter)[0]
 
     def metered(self, meter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
         """Call under a meter of the host's; the result and the meter's report."""
         return self._submission.call(self._name, None, args, kwargs, self._name, self._expected, meter)
 
     @property
-    def place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
+    def wire_place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
         """How a request names this callable, and the object it belongs to."""
         return self._name, None, None
 
@@ -280,7 +308,7 @@ class RemoteObject:
         return self._submission.call(self._ref, None, args, kwargs, self._text, expected, meter)
 
     @property
-    def place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
+    def wire_place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
         """How a request names this callable, and the object it belongs to."""
         return self._ref, None, self
 
@@ -397,7 +425,7 @@ class RemoteMethod:
         return self.metered("", args, kwargs)[0]
 
     @property
-    def place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
+    def wire_place(self) -> tuple[str | wire.Ref, str | None, RemoteObject | None]:
         """How a request names this callable, and the object it belongs to."""
         return self._owner._ref, self._name, self._owner
 
