@@ -1,0 +1,254 @@
+"""Hidden tests of the scaling laws."""
+
+import math
+
+import pytest
+
+TOL = 1e-5  # a count in float32 inside is fine; the mildest mistake moves a value by far more
+
+
+def magnitude(rng, low, high):
+    """A float between 10^low and 10^high, its logarithm uniform."""
+    return 10.0 ** rng.uniform(low, high)
+
+
+def pair_of(values):
+    """(N, D) as two floats."""
+    n_params, n_tokens = values
+    return float(n_params), float(n_tokens)
+
+
+@part(1)
+def test_training_flops_count_forward_and_backward(submission, reference, rng):
+    draws = [(magnitude(rng, 6, 12), magnitude(rng, 8, 14)) for _ in range(4)]
+    mine = [float(submission.training_flops(*draw)) for draw in draws]
+    close(mine, [reference.training_flops(*draw) for draw in draws], says="FLOPs of training", tol=TOL)
+
+
+@part(1)
+def test_published_training_budgets(submission):
+    mine = [float(submission.training_flops(*run)) for run in ((70 * 10**9, 1400 * 10**9), (175 * 10**9, 300 * 10**9))]
+    close(mine, [5.88e23, 3.15e23], says="Chinchilla 70B on 1.4T tokens; GPT-3 175B on 300B", tol=TOL)
+
+
+@part(1)
+def test_tokens_for_a_model(submission, reference, rng):
+    draws = [(magnitude(rng, 6, 12), rng.uniform(30.0, 300.0)) for _ in range(3)]
+    mine = [float(submission.tokens_for(*draw)) for draw in draws]
+    close(mine, [reference.tokens_for(*draw) for draw in draws], says="tokens at a given ratio", tol=TOL)
+
+
+@part(1)
+def test_chinchilla_s_twenty_tokens_per_parameter(submission, rng):
+    n_params = magnitude(rng, 7, 11)
+    mine = [float(submission.tokens_for(70 * 10**9)), float(submission.tokens_for(n_params))]
+    close(mine, [1.4e12, 20 * n_params], says="20 tokens for each parameter unless told otherwise", tol=TOL)
+
+
+@part(1)
+def test_chinchilla_allocation_at_a_given_ratio(submission, reference, rng):
+    draws = [(magnitude(rng, 18, 26), rng.uniform(30.0, 300.0)) for _ in range(4)]
+    mine = [pair_of(submission.chinchilla_allocation(*draw)) for draw in draws]
+    expected = [reference.chinchilla_allocation(*draw) for draw in draws]
+    close(mine, expected, says="(N, D) that spend the compute at this ratio of D to N", tol=TOL)
+
+
+@part(1)
+def test_chinchilla_allocation_by_default(submission, reference, rng):
+    draws = [(5.88e23,), (magnitude(rng, 18, 26),), (6 * 10**22,)]
+    mine = [pair_of(submission.chinchilla_allocation(*draw)) for draw in draws]
+    expected = [reference.chinchilla_allocation(*draw) for draw in draws]
+    close(mine[0], (70e9, 1.4e12), says="5.88e23 FLOPs are Chinchilla: 70B on 1.4T tokens", tol=TOL)
+    close(mine, expected, says="(N, D) at 20 tokens per parameter", tol=TOL)
+
+
+@part(1)
+def test_kaplan_allocation_grows_from_the_reference(submission, reference, rng):
+    draws = []
+    for growth in (rng.uniform(3, 30), rng.uniform(0.01, 0.3), rng.uniform(1e3, 1e5)):
+        compute_ref = magnitude(rng, 18, 22)
+        draws.append((compute_ref * growth, magnitude(rng, 7, 10), compute_ref))
+    mine = [pair_of(submission.kaplan_allocation(*draw)) for draw in draws]
+    close(mine, [reference.kaplan_allocation(*draw) for draw in draws], says="(N, D) by Kaplan's exponent", tol=TOL)
+
+
+@part(1)
+def test_ten_times_the_compute_is_5_37_times_the_model_for_kaplan(submission):
+    n_params, n_tokens = pair_of(submission.kaplan_allocation(6 * 10**22, 10**9, 6 * 10**21))
+    close((n_params, n_tokens), (5.370317963702527e9, 1.862087136662867e12), says="C x 10 gives N x 5.37, D x 1.86", tol=TOL)
+
+
+BAD = (0, -1)  # as a factor on an argument that was fine
+
+
+@part(1)
+@pytest.mark.parametrize("factor", BAD)
+@pytest.mark.parametrize("name", ["training_flops", "tokens_for", "chinchilla_allocation", "kaplan_allocation"])
+def test_non_positive_budgets_are_refused(submission, rng, name, factor):
+    count = 3 if name == "kaplan_allocation" else 2
+    for place in range(count):
+        draw = [rng.uniform(10.0, 1000.0) for _ in range(count)]
+        draw[place] *= factor
+        with raises(ValueError, says=f"{name}: argument number {place + 1} is {'zero' if factor == 0 else 'negative'}"):
+            getattr(submission, name)(*draw)
+
+
+ROUNDED = (1.69, 406.4, 410.7, 0.34, 0.28)  # Hoffmann et al., as printed
+EXACT = (1.69, 406.4, 410.7, 0.3392, 0.2849)  # the exponents in their TeX source
+REFIT = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)  # Besiroglu et al. 2024
+
+
+def constants(rng):
+    """E, A, B, alpha, beta with every term visible and no two alike."""
+    alpha = rng.uniform(0.2, 0.35)
+    return rng.uniform(0.5, 3.0), rng.uniform(100.0, 500.0), rng.uniform(900.0, 3000.0), alpha, alpha + rng.uniform(0.1, 0.3)
+
+
+@part(2)
+def test_parametric_loss_of_random_runs(submission, reference, rng):
+    draws = [(magnitude(rng, 5, 8), magnitude(rng, 6, 9), *constants(rng)) for _ in range(4)]
+    mine = [float(submission.parametric_loss(*draw)) for draw in draws]
+    close(mine, [reference.parametric_loss(*draw) for draw in draws], says="E + A / N^alpha + B / D^beta", tol=TOL)
+
+
+@part(2)
+def test_published_losses_of_chinchilla(submission):
+    mine = [float(submission.parametric_loss(70e9, 1.4e12, *fit)) for fit in (ROUNDED, EXACT, REFIT)]
+    close(mine, [1.93665, 1.91744, 1.97388], says="70B on 1.4T tokens: printed exponents, exact ones, the refit", tol=1e-5)
+
+
+@part(2)
+def test_whole_numbers_are_numbers(submission, reference):
+    mine = float(submission.parametric_loss(10**9, 10**24, 2, 400, 410, 1, 2))
+    close(mine, reference.parametric_loss(10**9, 10**24, 2, 400, 410, 1, 2), says="ints as arguments", tol=TOL)
+
+
+@part(2)
+def test_optimal_allocation_in_closed_form(submission, reference, rng):
+    draws = [(magnitude(rng, 18, 26), *constants(rng)[1:]) for _ in range(4)]
+    mine = [pair_of(submission.optimal_allocation(*draw)) for draw in draws]
+    close(mine, [reference.optimal_allocation(*draw) for draw in draws], says="(N, D) of the lowest loss", tol=TOL)
+
+
+@part(2)
+def test_published_optimum_of_chinchilla_s_budget(submission):
+    mine = [pair_of(submission.optimal_allocation(5.88e23, *fit[1:])) for fit in (ROUNDED, REFIT)]
+    expected = [(3.249100903e10, 3.016219038e12), (7.301639936e10, 1.342164238e12)]
+    close(mine, expected, says="5.88e23 FLOPs: 32B by the printed exponents, 73B (18 tokens each) by the refit", tol=1e-4)
+
+
+@part(2)
+def test_no_neighbour_on_the_budget_is_better(submission, reference, rng):
+    budget, (E, A, B, alpha, beta) = magnitude(rng, 20, 24), constants(rng)
+    n_params, n_tokens = pair_of(submission.optimal_allocation(budget, A, B, alpha, beta))
+    close(6.0 * n_params * n_tokens, budget, says="6 N D must be the compute", tol=TOL)
+
+    def loss(factor):
+        return reference.parametric_loss(n_params * factor, n_tokens / factor, E, A, B, alpha, beta)
+
+    best = min(loss(0.9), loss(1.1)) > loss(1.0)
+    check(best, "moving a tenth between N and D must raise the loss", seen=(n_params, n_tokens))
+
+
+@part(2)
+@pytest.mark.parametrize("factor", BAD)
+def test_non_positive_losses_are_refused(submission, rng, factor):
+    good = [magnitude(rng, 5, 8), magnitude(rng, 6, 9), *constants(rng)]
+    for place in range(7):
+        if place == 2 and factor == 0:
+            continue  # a floor of 0 is a borderline nobody needs to fail on
+        draw = list(good)
+        draw[place] *= factor
+        with raises(ValueError, says=f"parametric_loss: argument number {place + 1} is {draw[place]}"):
+            submission.parametric_loss(*draw)
+
+
+@part(2)
+@pytest.mark.parametrize("factor", BAD)
+def test_non_positive_optima_are_refused(submission, rng, factor):
+    good = [magnitude(rng, 18, 22), *constants(rng)[1:]]
+    for place in range(5):
+        draw = list(good)
+        draw[place] *= factor
+        with raises(ValueError, says=f"optimal_allocation: argument number {place + 1} is {draw[place]}"):
+            submission.optimal_allocation(*draw)
+
+
+def law(rng, count, noise):
+    """Points around a power law, in no order."""
+    a, b = magnitude(rng, -1, 2), rng.uniform(0.2, 0.9) * rng.choice([-1, 1])
+    x = [magnitude(rng, 1, 5) for _ in range(count)]
+    y = [a * value**b * math.exp(noise * rng.uniform(-1.0, 1.0)) for value in x]
+    return a, b, x, y
+
+
+@part(3)
+def test_a_clean_law_is_recovered(submission, rng):
+    a, b, x, y = law(rng, rng.integers(5, 12), 0.0)
+    close(pair_of(submission.fit_power_law(x, y)), (a, b), says="points that lie on y = a x^b", tol=TOL)
+
+
+@part(3)
+def test_noisy_points_are_fitted_by_least_squares_of_the_logs(submission, reference, rng):
+    for _ in range(2):
+        _, _, x, y = law(rng, rng.integers(6, 12), 0.8)
+        says = "least squares of log y on log x, every point with the same weight"
+        close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+
+
+@part(3)
+def test_a_repeated_point_counts_twice(submission, reference, rng):
+    _, _, x, y = law(rng, 5, 0.8)
+    x, y = [*x, x[0], x[0]], [*y, y[0], 3 * y[0]]
+    says = "points with the same x all count"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+
+
+@part(3)
+def test_two_points_are_enough(submission, rng):
+    low, high = rng.uniform(2.0, 9.0), rng.uniform(20.0, 90.0)
+    a, b = rng.uniform(2.0, 9.0), rng.uniform(0.3, 0.9)
+    mine = pair_of(submission.fit_power_law([high, low], [a * high**b, a * low**b]))
+    close(mine, (a, b), says="the line through two points", tol=TOL)
+
+
+@part(3)
+def test_budgets_beyond_64_bits_are_numbers_too(submission, reference, rng):
+    x = [rng.integers(10**power, 10 ** (power + 1)) for power in (18, 20, 21, 23, 25)]
+    y = [rng.integers(10**9, 10**10) * 3**step for step in range(5)]
+    says = "FLOP counts above 2^63 as ints"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=1e-4)
+
+
+@part(3)
+def test_chinchilla_s_exponent_from_its_own_allocations(submission, reference):
+    budgets = [10**power for power in range(19, 26)]
+    sizes = [reference.chinchilla_allocation(budget)[0] for budget in budgets]
+    close(pair_of(submission.fit_power_law(budgets, sizes)), (120**-0.5, 0.5), says="N = (C / 120)^0.5", tol=1e-4)
+
+
+@part(3)
+def test_nothing_and_one_x_cannot_be_fitted(submission, rng):
+    with raises(ValueError, says="no points"):
+        submission.fit_power_law([], [])
+    x = rng.uniform(2.0, 9.0)
+    with raises(ValueError, says="one point has no slope"):
+        submission.fit_power_law([x], [2 * x])
+
+
+@part(3)
+def test_one_distinct_x_has_no_slope(submission, rng):
+    x, count = float(rng.integers(2, 9)), rng.integers(3, 7)
+    with raises(ValueError, says=f"{count} points, all at x = {x}"):
+        submission.fit_power_law([x] * count, [rng.uniform(1.0, 9.0) for _ in range(count)])
+
+
+@part(3)
+@pytest.mark.parametrize("factor", BAD)
+@pytest.mark.parametrize("which", ["x", "y"])
+def test_points_without_a_logarithm_are_refused(submission, rng, which, factor):
+    points = {"x": [rng.uniform(2.0, 9.0) for _ in range(5)], "y": [rng.uniform(2.0, 9.0) for _ in range(5)]}
+    place = rng.integers(0, 5)
+    points[which][place] *= factor
+    with raises(ValueError, says=f"a {which} of {points[which][place]}"):
+        submission.fit_power_law(points["x"], points["y"])

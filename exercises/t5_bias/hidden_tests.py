@@ -1,0 +1,214 @@
+"""Hidden tests of T5's relative position bias."""
+
+import math
+
+import torch
+
+# T5's published rule with 32 buckets and max_distance 128, as the first distance of each bucket after the exact ones.
+BIDIRECTIONAL_STARTS = (8, 12, 16, 23, 32, 46, 64, 91)
+CAUSAL_STARTS = (16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113)
+
+
+def device_of(rng):
+    """The device under test."""
+    return rng.integers(0, 1, 1).device
+
+
+def published(offset, bidirectional):
+    """T5's bucket of one offset by its table."""
+    starts = BIDIRECTIONAL_STARTS if bidirectional else CAUSAL_STARTS
+    distance = abs(offset) if bidirectional else max(-offset, 0)
+    bucket = distance if distance < starts[0] else starts[0] + sum(distance >= start for start in starts) - 1
+    return bucket + (16 if bidirectional and offset > 0 else 0)
+
+
+def clear_distances(per_direction, max_distance, limit):
+    """Distances whose bucket no rounding can decide: their place on the log scale is far from a whole number."""
+    exact = per_direction // 2
+    kept = []
+    for distance in range(limit):
+        place = math.log(max(distance, exact) / exact) / math.log(max_distance / exact) * (per_direction - exact)
+        if distance <= exact or abs(place - round(place)) > 1e-3:
+            kept.append(distance)
+    return kept
+
+
+OTHERS = [(12, 50), (16, 100), (20, 70), (24, 90), (40, 300), (64, 200)]  # num_buckets, max_distance
+
+
+def drawn_offsets(rng, per_direction, max_distance):
+    """Clear offsets of both signs, shuffled."""
+    distances = torch.tensor(clear_distances(per_direction, max_distance, 2 * max_distance))
+    offsets = torch.cat([-distances, distances[1:]])
+    return offsets[rng.permutation(len(offsets)).cpu()].to(device_of(rng))
+
+
+@part(1)
+def test_bidirectional_table_of_t5(submission, rng):
+    offsets = torch.arange(-200, 201, device=device_of(rng))
+    expected = torch.tensor([published(offset, True) for offset in range(-200, 201)]).to(offsets.device)
+    same(submission.relative_position_bucket(offsets), expected, says="T5's encoder table for offsets -200 ... 200")
+
+
+@part(1)
+def test_causal_table_of_t5(submission, rng):
+    offsets = torch.arange(-200, 201, device=device_of(rng))
+    expected = torch.tensor([published(offset, False) for offset in range(-200, 201)]).to(offsets.device)
+    mine = submission.relative_position_bucket(offsets, bidirectional=False)
+    same(mine, expected, says="T5's decoder table for offsets -200 ... 200")
+
+
+@part(1)
+def test_the_nearest_keys_have_buckets_of_their_own(submission, rng):
+    offsets = torch.tensor([0, -1, 1, -7, 7, -3, 3], device=device_of(rng))
+    mine = submission.relative_position_bucket(offsets)
+    same(mine.tolist(), [0, 1, 17, 7, 23, 3, 19], says="offsets 0, -1, 1, -7, 7, -3, 3 in an encoder")
+
+
+@part(1)
+def test_other_sizes_bidirectional(submission, reference, rng):
+    for num_buckets, max_distance in OTHERS:
+        offsets = drawn_offsets(rng, num_buckets // 2, max_distance)
+        mine = submission.relative_position_bucket(offsets, True, num_buckets, max_distance)
+        expected = reference.relative_position_bucket(offsets, True, num_buckets, max_distance)
+        same(mine, expected, says=f"{num_buckets} buckets up to distance {max_distance}, both directions")
+
+
+@part(1)
+def test_other_sizes_causal(submission, reference, rng):
+    for num_buckets, max_distance in OTHERS:
+        offsets = drawn_offsets(rng, num_buckets, max_distance)
+        mine = submission.relative_position_bucket(offsets, False, num_buckets, max_distance)
+        expected = reference.relative_position_bucket(offsets, False, num_buckets, max_distance)
+        same(mine, expected, says=f"{num_buckets} buckets up to distance {max_distance}, causal")
+
+
+@part(1)
+def test_far_keys_share_the_last_bucket_of_their_direction(submission, rng):
+    offsets = torch.tensor([-(10**6), 10**6, -129, 129, -rng.integers(300, 9000), rng.integers(300, 9000)])
+    offsets = offsets.to(device_of(rng))
+    mine = submission.relative_position_bucket(offsets)
+    same(mine.tolist(), [15, 31, 15, 31, 15, 31], says="far in the past: bucket 15, far in the future: 31")
+
+
+@part(1)
+def test_later_keys_of_a_decoder_share_bucket_zero(submission, rng):
+    offsets = rng.integers(1, 5000, 9)
+    mine = submission.relative_position_bucket(offsets, bidirectional=False)
+    same(mine.tolist(), [0] * 9, says="keys after the query in a causal decoder")
+
+
+@part(1)
+def test_any_shape_and_layout(submission, reference, rng):
+    offsets = rng.integers(-7, 8, 3, 5, 2)
+    same(submission.relative_position_bucket(offsets), reference.relative_position_bucket(offsets), says="a 3-d tensor")
+    turned = rng.integers(-7, 8, 4, 6).t()
+    mine = submission.relative_position_bucket(turned, False)
+    same(mine, reference.relative_position_bucket(turned, False), says="a transposed view")
+
+
+@part(1)
+def test_a_single_offset(submission, rng):
+    for offset in (-5, 5, 0):
+        mine = submission.relative_position_bucket(torch.tensor(offset, device=device_of(rng)))
+        same(mine.tolist(), published(offset, True), says="a tensor without dimensions")
+
+
+@part(1)
+def test_buckets_are_made_where_the_positions_are(submission):
+    offsets = torch.arange(-9, 9, device="meta")
+    on_meta(lambda: submission.relative_position_bucket(offsets), says="the buckets must be on the device of the positions")
+    on_meta(lambda: submission.relative_position_bucket(offsets, False), says="the same for a decoder")
+
+
+@part(2)
+def test_bias_of_a_square_encoder(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3)
+    close(mine(29, 29), ref(29, 29), says="an encoder's bias, 29 queries and keys")
+
+
+@part(2)
+def test_bias_reaches_the_log_buckets(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 2)
+    close(mine(150, 150), ref(150, 150), says="an encoder's bias, distances up to 149")
+
+
+@part(2)
+def test_bias_of_a_square_decoder(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=False)
+    close(mine(37, 37), ref(37, 37), says="a decoder's bias, 37 queries and keys")
+
+
+@part(2)
+def test_fewer_queries_are_the_last_ones(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 5, bidirectional=False)
+    full = ref(23, 23)
+    for q_len in (1, 2, 7):
+        close(mine(q_len, 23), full[:, :, -q_len:], says=f"the last {q_len} rows of the bias of 23 positions")
+
+
+@part(2)
+def test_chunked_encoder_rows_equal_the_whole(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 4)
+    close(mine(6, 19), ref(19, 19)[:, :, -6:], says="6 queries of 19 positions, both directions")
+
+
+@part(2)
+def test_one_query_and_one_key(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 7)
+    close(mine(1, 1), ref(1, 1), says="one position: bucket 0 of each head")
+
+
+@part(2)
+def test_other_numbers_of_buckets(submission, reference, rng):
+    for bidirectional in (True, False):
+        args = (3, bidirectional, 12, 50)
+        mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, *args)
+        close(mine(9, 34), ref(9, 34), says=f"12 buckets up to distance 50, bidirectional {bidirectional}")
+
+
+@part(2)
+def test_another_max_distance(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 2, max_distance=50)
+    close(mine(40, 75), ref(40, 75), says="32 buckets up to distance 50")
+
+
+@part(2)
+def test_gradient_reaches_every_row_used(submission, reference, rng):
+    for bidirectional in (True, False):
+        mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=bidirectional)
+        weights = rng.normal(1, 3, 11, 26)
+        for module in (mine, ref):
+            (module(11, 26) * weights).sum().backward()
+        got, expected = grads(mine)["embedding.weight"], grads(ref)["embedding.weight"]
+        check(got is not None, "the embedding must receive a gradient", seen=got is None)
+        close(got, expected, says=f"gradient of the embedding, bidirectional {bidirectional}")
+
+
+@part(2)
+def test_the_dtype_is_the_embedding_s(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, dtype=dtype)
+        close(mine(13, 21), ref(13, 21), says=f"a module in {dtype}")
+
+
+@part(2)
+def test_more_queries_than_keys_are_refused(submission, rng):
+    k_len = rng.integers(1, 20)
+    for extra in (1, rng.integers(2, 9)):
+        with raises(ValueError, says=f"{k_len + extra} queries and {k_len} keys"):
+            submission.RelativePositionBias(3)(k_len + extra, k_len)
+
+
+@part(2)
+def test_calling_twice_keeps_nothing(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=False)
+    mine(17, 17)
+    mine(1, 30)
+    close(mine(5, 12), ref(5, 12), says="the third call, with other lengths than the first two")
+
+
+@part(2)
+def test_the_bias_is_made_on_the_embedding_s_device(submission):
+    module = submission.RelativePositionBias(3).to("meta")
+    on_meta(lambda: module(4, 9), says="the bias must be made on the device of the embedding")
