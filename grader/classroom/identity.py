@@ -13,6 +13,7 @@ from grader.model import Exercise
 _PACKAGE = Path(__file__).resolve().parents[1]
 _JUDGING = ("host", "judge", "meter", "grading.py", "model.py", "catalogue.py")
 _PACK_FILES = ("exercise.toml", "hidden_tests.py", "mistakes.toml", "benchmarks.py")
+_ALSO_SEALED = ("hints.md",)
 
 
 def kit_version() -> str:
@@ -46,9 +47,15 @@ def pack_sha256(exercise: Exercise) -> str:
 
 
 def pack_files(exercise: Exercise) -> dict[str, bytes]:
-    """The sealed side of an exercise: name to contents, those that exist."""
+    """The files that a grade rests on: name to contents, those that exist."""
     paths = {name: exercise.folder / name for name in _PACK_FILES} | {"solution.py": exercise.solution_path}
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+
+
+def sealed_files(exercise: Exercise) -> dict[str, bytes]:
+    """What a release seals: the pack, and the hints down to the line of code."""
+    paths = {name: exercise.folder / name for name in _ALSO_SEALED}
+    return pack_files(exercise) | {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
 def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:

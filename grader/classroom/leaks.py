@@ -56,6 +56,7 @@ FORBIDDEN_NAMES = re.compile(
 )
 """Names of caches, version control, editor leftovers: none of them has a place in a release, whatever is in it."""
 
+_AGE_IDENTITY = re.compile(r"age-secret-key-1[a-z0-9]{58}", re.I)
 _DEPTH = 6
 _BASE64_CHARS = 64
 _UNPACKED_BYTES = 256 << 20
@@ -137,7 +138,7 @@ class _Scanner:
             bare = packed.replace("-", "").casefold()
             if any(secret in bare for secret in self._secrets):
                 yield "holds a code that opens a sealed exercise"
-            if "age-secret-key-1" in packed.casefold():
+            if _AGE_IDENTITY.search(packed):
                 yield "holds an age identity"
 
 

@@ -20,7 +20,7 @@ from grader import seal
 from grader.catalogue import read_prompt
 from grader.classroom import kitfiles
 from grader.classroom.fragments import Sealed, sealed_code, sealed_prose, without
-from grader.classroom.identity import kit_version, pack_files
+from grader.classroom.identity import kit_version, pack_files, sealed_files
 from grader.classroom.leaks import Leak, find_leaks
 from grader.classroom.public import TESTS_PER_PART, PublicTests, public_tests
 from grader.errors import ContentError, RequestError
@@ -182,9 +182,7 @@ def _build(
     for item in exercises:
         target = content / item.folder.parent.name / item.slug
         target.mkdir(parents=True)
-        sealed, seals[item.slug] = seal.seal(
-            item.slug, pack_files(item) | {"hints.md": (item.folder / "hints.md").read_bytes()}, codes[item.slug]
-        )
+        sealed, seals[item.slug] = seal.seal(item.slug, sealed_files(item), codes[item.slug])
         shown = {
             "exercise.toml": kitfiles.exercise_toml(item).encode(),
             "prompt.md": read_prompt(item).encode(),
