@@ -61,9 +61,17 @@ def check_cost(
     )
     if moved > limit * ideal_bytes:
         where = ", ".join(f"{name} {loaded + stored}" for name, loaded, stored in seen[2])
-        return False, f"moves {moved} bytes, {moved / ideal_bytes:.2f}x of what it must (allowed {limit}x): {where}", seen
+        return (
+            False,
+            f"moves {moved} bytes, {moved / ideal_bytes:.2f}x of what it must (allowed {limit}x): {where}",
+            seen,
+        )
     if ratio > SECTOR_LIMIT:
-        return False, f"touches {ratio:.2f}x as many bytes in 32-byte sectors as it asks for (allowed {SECTOR_LIMIT}x)", seen
+        return (
+            False,
+            f"touches {ratio:.2f}x as many bytes in 32-byte sectors as it asks for (allowed {SECTOR_LIMIT}x)",
+            seen,
+        )
     return True, f"moves {moved} bytes, {moved / ideal_bytes:.2f}x of what it must", seen
 
 

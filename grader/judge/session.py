@@ -27,6 +27,7 @@ from grader.judge.orders import Diagnosing, GradeOrder, Progress, Started, Teste
 from grader.judge.pack import HiddenTest, Pack, load_pack
 from grader.judge.trial import Ended, InProcess, run_own_test, run_test
 from grader.judge.view import Submission
+from grader.meter.child import METERS
 from grader.model import Attempt, Diagnosis, Exercise, Isolation, Outcome, PartResult, TestResult
 
 _FAULTS: dict[str, type[TestFault]] = {
@@ -220,7 +221,7 @@ class Judge:
         load = wire.Load(order.source, order.filename, order.seed)
         if order.isolation is Isolation.NONE:
             for test in tests:
-                submission = Submission(InProcess(Session(post_mortem=order.pdb)), pack.reference)
+                submission = Submission(InProcess(Session(meters=METERS, post_mortem=order.pdb)), pack.reference)
                 fault = _loaded(submission, None, load)
                 if fault is not None:
                     yield _load_end(test, fault), "", fault.message
@@ -234,7 +235,8 @@ class Judge:
                 yield end, printed, fault
                 if fault:
                     return
-                if end.outcome is not Outcome.PASSED and not hosts.drop(wait=end.outcome not in _SPEAKING):
+                untouched = end.outcome is Outcome.PASSED or end.not_started
+                if not untouched and not hosts.drop(wait=end.outcome not in _SPEAKING):
                     hosts.close()
                     hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
         finally:
@@ -249,13 +251,14 @@ class Judge:
         host = hosts.again()
         if host is not None:
             found = self._once(pack, test, order, host)
-            if found[0].outcome not in (*_SPEAKING, Outcome.CRASHED) and not found[2]:
+            if (found[0].outcome not in (*_SPEAKING, Outcome.CRASHED) or found[0].not_started) and not found[2]:
                 return found
         return self._once(pack, test, order, hosts.fresh())
 
     def _once(self, pack: Pack, test: HiddenTest, order: GradeOrder, host: Host) -> tuple[Ended, str, str]:
         channel = HostChannel(host, self._bounds.load_seconds, self._bounds)
         submission = Submission(channel, pack.reference)
+        submission.source = order.source
         fault = _loaded(submission, channel)
         if fault is not None:
             return _load_end(test, fault), host.text(), fault.message

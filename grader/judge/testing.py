@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-from grader.judge import compare
+from grader.judge import compare, kernels
 from grader.judge.faults import CheckFailed, LearnerRaised, MissingSymbol, TestBug, TestFault
 from grader.judge.view import RemoteClass, RemoteObject, Submission
+from grader.meter.triton_records import MeterReport
 from grader.model import Mismatch
 
 
@@ -117,6 +118,25 @@ def raises(expected: type[Exception], says: str = "") -> Iterator[None]:
     raise CheckFailed(f"{says or 'a bad argument'}: must raise {expected.__name__}, and nothing was raised")
 
 
+def cost(report: MeterReport, ideal_bytes: float, says: str, rereads: Sequence[str] = (), limit: float = 1.1) -> None:
+    """Fail unless a metered call moved at most `limit` times `ideal_bytes`, in 32-byte sectors that are used.
+
+    `rereads` names arguments that do not grow with the rows: programs may read them again (shown, not counted).
+    """
+    holds, text, seen = kernels.check_cost(report, ideal_bytes, tuple(rereads), limit)
+    check(holds, f"{says}: {text}", seen)
+
+
+def compiles(reports: Sequence[MeterReport], says: str = "the kernels compile for sm_80 and sm_90") -> None:
+    """Fail unless every kernel compiles as it was launched, spills nothing and fits into shared memory."""
+    submission = _trial().submission
+    signatures = tuple(dict.fromkeys(one for report in reports for one in report.signatures))
+    problems = kernels.compiled(submission.source.decode("utf-8-sig"), signatures).problems
+    check(
+        not problems, "; ".join((says, *problems[:2])), tuple(problem.partition(" does not")[0] for problem in problems)
+    )
+
+
 # -------------------------------------------------------------------------------------- helpers
 
 
@@ -200,7 +220,9 @@ _DEVICE_COMPLAINTS = (
 
 # Writing a meta tensor into one of the CPU says this; so does reading its value, which is no fault of a device.
 _COPIED_OUT = "cannot copy out of meta tensor"
-_READS_A_VALUE = re.compile(r"\.(cpu|tolist|numpy|item|to)\(|\b(float|int|bool|list|tuple|set|sorted|min|max|range)\(|^(if|elif|while|for|assert)\b")
+_READS_A_VALUE = re.compile(
+    r"\.(cpu|tolist|numpy|item|to)\(|\b(float|int|bool|list|tuple|set|sorted|min|max|range)\(|^(if|elif|while|for|assert)\b"
+)
 
 
 def on_meta(call: Callable[[], Any], says: str = "") -> Any:
@@ -285,6 +307,8 @@ INJECTED: dict[str, Any] = {
     "grads": grads,
     "plain": plain,
     "on_meta": on_meta,
+    "cost": cost,
+    "compiles": compiles,
     "pytest": pytest,
     "torch": torch,
 }

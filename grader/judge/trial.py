@@ -11,9 +11,11 @@ import torch
 from grader.host import wire
 from grader.host.session import Session
 from grader.judge.faults import BadReturn, CheckFailed, TestBug, TestFault
+from grader.judge.kernels import METER, KernelFault
 from grader.judge.pack import HiddenTest, Pack
 from grader.judge.testing import Rng, Trial, running, test_seed
 from grader.judge.view import Submission
+from grader.meter.child import METERS
 from grader.model import Mismatch, Outcome
 
 DISPLAY_NAME = "{}.py"
@@ -23,7 +25,7 @@ class InProcess:
     """A session in this process: for code of our own, and for `--isolation none`."""
 
     def __init__(self, session: Session | None = None) -> None:
-        self.session = session or Session()
+        self.session = session or Session(meters=METERS)
 
     def ask(self, request: wire.Request) -> wire.Reply:
         """The session's answer."""
@@ -51,6 +53,7 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
     """Run one test against a loaded submission.  Never raises for what the submission does."""
     seed = test_seed(run_seed, test.id)
     trial = Trial(submission, seed)
+    submission.meter = METER if pack.exercise.track == "kernels" else ""
     given = {"submission": submission, "reference": pack.reference_of(test), "rng": Rng(seed, device), "device": device}
     arguments = {name: given[name] for name in test.fixtures} | test.parameters
     started_ns = time.perf_counter_ns()
@@ -62,7 +65,9 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
     except TestFault as fault:
         outcome, message, mismatch, frames = fault.outcome, fault.message, fault.mismatch, fault.frames
         not_started = fault.not_started
-        if not isinstance(fault, CheckFailed) or isinstance(fault, BadReturn):  # a comparison has recorded itself
+        if isinstance(fault, KernelFault):
+            trial.observe("kernel", fault.seen)
+        elif not isinstance(fault, CheckFailed) or isinstance(fault, BadReturn):  # a comparison has recorded itself
             trial.observe("fault", (type(fault).__name__, fault.message))
     except TestBug as error:
         outcome, bug = Outcome.ERROR, str(error)

@@ -9,17 +9,26 @@ that.  One metered call::
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from grader.errors import GraderFault
 from grader.meter.triton_records import Fault, FaultKind, MeterReport
 
 INTERPRET_VARIABLE = "TRITON_INTERPRET"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a call is to be run: rows of these parameters so many elements apart; programs last to first."""
+
+    far: dict[str, int] = {}
+    reverse: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ def run_metered(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
-    names: tuple[str, ...] = (),
+    options: Options | None = None,
 ) -> MeteredCall:
     """Run a launcher once under the meter.
 
@@ -161,17 +170,23 @@ def run_metered(
         function: the launcher.
         args: its positional arguments; tensors are copied between guard bands first.
         kwargs: its keyword arguments.
-        names: what to call the positional arguments in reports (default: the launcher's own parameter names).
+        options: rows far apart, programs in reverse.
 
     Returns:
         The result and the report.  An exception of the launcher is returned in ``error``, not raised, so that the
         report is never lost; a fault that the launcher swallowed is in the report all the same.
     """
     kwargs = dict(kwargs or {})
-    labels = names or _parameter_names(function, len(args))
+    from grader.meter.triton_meter_memory import far_apart
+
+    options = options or Options()
+    labels = _parameter_names(function, len(args))
     named = {labels[i]: value for i, value in enumerate(args) if isinstance(value, torch.Tensor)}
-    named.update({name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)})
+    named |= {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
+    for name, stride in options.far.items():
+        named[name] = far_apart(named[name], stride)
     meter = TritonMeter()
+    meter.ledger.reverse = options.reverse
     meter.ledger.know(_module_tensors(function))
     housed = meter.house(named)
     positional = tuple(housed.get(labels[i], value) for i, value in enumerate(args))
@@ -183,8 +198,25 @@ def run_metered(
             result = function(*positional, **keyword)
         except Exception as problem:
             error = problem
+    _copy_back(args, kwargs, labels, housed)
     report = meter.report(result)
     return MeteredCall(result, error, report, tuple(housed.values()))
+
+
+def metered(call: functools.partial[Any], session: Any) -> tuple[Any, bytes]:
+    """The host's side of a metered call: its result, and the report as msgpack.
+
+    In-place changes are copied back to the caller's tensors.  A launcher that raised without a fault raises here too;
+    one that raised because of a fault returns None, since the report says why.
+
+    Options (``session.meter_options``, JSON): ``far`` maps a parameter to the distance of its rows in elements;
+    ``reverse`` runs the programs of every grid last to first, as a GPU may.
+    """
+    options = msgspec.json.decode(session.meter_options or "{}", type=Options)
+    done = run_metered(call.func, call.args, call.keywords, options=options)
+    if done.error is not None and not done.report.faults:
+        raise done.error
+    return (None if done.error is not None else done.result), msgspec.msgpack.encode(done.report)
 
 
 def worst(faults: tuple[Fault, ...]) -> Fault | None:
@@ -201,6 +233,15 @@ def _parameter_names(function: Callable[..., Any], count: int) -> tuple[str, ...
     except (TypeError, ValueError):
         names = []
     return tuple(names + [f"argument {i}" for i in range(len(names), count)])
+
+
+def _copy_back(
+    args: tuple[Any, ...], kwargs: dict[str, Any], labels: tuple[str, ...], housed: dict[str, torch.Tensor]
+) -> None:
+    """Give the caller's tensors what the launcher left in theirs, where that is something else."""
+    for name, value in [*zip(labels, args, strict=True), *kwargs.items()]:
+        if isinstance(value, torch.Tensor) and value.data_ptr() != housed[name].data_ptr():
+            value.copy_(housed[name])
 
 
 def _module_tensors(function: Callable[..., Any]) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ no driver.
 from __future__ import annotations
 
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -68,12 +69,11 @@ def run_grid(executor: Any, ledger: Ledger, args: tuple[Any, ...], kwargs: dict[
         }
         builder = ti.interpreter_semantic.builder
         builder.set_grid_dim(*grid)
-        for x in range(grid[0]):
-            for y in range(grid[1]):
-                for z in range(grid[2]):
-                    builder.set_grid_idx(x, y, z)
-                    ledger.begin_program()
-                    function(**values)
+        programs = itertools.product(*map(range, grid))
+        for place in reversed(list(programs)) if ledger.reverse else programs:
+            builder.set_grid_idx(*place)
+            ledger.begin_program()
+            function(**values)
     finally:
         ledger.end_launch()
 

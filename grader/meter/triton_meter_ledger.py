@@ -69,6 +69,7 @@ class Ledger:
         self.memory = memory
         self.troubles: list[_Trouble] = []
         self.counting = True
+        self.reverse = False
         self.stamp = 0
         self._launch_first = 1
         self._kernel = ""

@@ -22,6 +22,9 @@ ALIGNMENT_BYTES = 256
 DENSE_LIMIT_BYTES = 1 << 28
 """Above this a storage is never copied: its rows become segments, or it is used where it lies."""
 
+_MAP_NORESERVE = 0x4000
+"""Linux; Python names it from 3.13 on."""
+
 UNWRITTEN, FILLED, KERNEL, INPUT = range(4)
 """Who gave an element its value: nobody, a torch operation, a kernel, the caller."""
 
@@ -225,7 +228,8 @@ def far_apart(rows: torch.Tensor, stride: int) -> torch.Tensor:
     """
     count, width = rows.shape
     elements = (count - 1) * stride + width
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    # Shared, since a host may hold little private memory; reserved pages that nobody touches cost nothing.
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     reserved = mmap.mmap(-1, elements * rows.element_size(), flags=flags)
     far = torch.frombuffer(reserved, dtype=rows.dtype).as_strided((count, width), (stride, 1))
     far.copy_(rows)
