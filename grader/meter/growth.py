@@ -74,6 +74,7 @@ def measure_growth(
     reference: SizedSample | None = None,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     min_sample_ns: int = MIN_SAMPLE_NS // 4,
+    max_repetitions: Callable[[int], int] = lambda size: MAX_REPETITIONS,
 ) -> Growth:
     """Measure the exponent of ``sample`` over ``sizes`` until its interval decides about ``limit``.
 
@@ -91,6 +92,7 @@ def measure_growth(
             every implementation pays (calls, transfers, caches that overflow) cancels.
         clock_ns: the clock of the budget.
         min_sample_ns: how long a sample must at least take.
+        max_repetitions: the most calls that one sample of a size may hold.
     """
     if len(sizes) < 3 or sorted(set(sizes)) != list(sizes) or sizes[0] < 1:
         raise ValueError(f"growth needs at least three rising sizes, not {list(sizes)}")
@@ -101,8 +103,8 @@ def measure_growth(
     logs = np.zeros(len(sizes))
     look, draw = 1, 0
     try:
-        side = _Side(sample, sizes, min_sample_ns)
-        other = None if reference is None else _Side(reference, sizes, min_sample_ns)
+        side = _Side(sample, sizes, min_sample_ns, max_repetitions)
+        other = None if reference is None else _Side(reference, sizes, min_sample_ns, max_repetitions)
         while True:
             order = list(range(len(sizes)))
             if rng.integers(2):
@@ -148,14 +150,16 @@ def measure_growth(
 class _Side:
     """One implementation, and how many calls make a sample of it at each size."""
 
-    def __init__(self, sample: SizedSample, sizes: Sequence[int], min_sample_ns: int) -> None:
+    def __init__(
+        self, sample: SizedSample, sizes: Sequence[int], min_sample_ns: int, most: Callable[[int], int]
+    ) -> None:
         self._sample = sample
         self._sizes = sizes
         self._repetitions = []
         for size in sizes:
             sample(size, 1, -1)
             taken_ns = max(1, sample(size, 1, -2))
-            self._repetitions.append(max(1, min(MAX_REPETITIONS, math.ceil(min_sample_ns / taken_ns))))
+            self._repetitions.append(max(1, min(most(size), math.ceil(min_sample_ns / taken_ns))))
 
     def log_time(self, index: int, draw: int) -> float:
         repetitions = self._repetitions[index]

@@ -88,6 +88,7 @@ def measure_pair(
     rng: np.random.Generator,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     min_sample_ns: int = MIN_SAMPLE_NS,
+    max_repetitions: int = MAX_REPETITIONS,
 ) -> PairedRatio:
     """Measure A against B until the interval decides about ``target`` or the budget is spent.
 
@@ -99,6 +100,7 @@ def measure_pair(
         rng: order of the blocks and bootstrap draws.
         clock_ns: the clock of the budget.
         min_sample_ns: how long a sample of B must at least take.
+        max_repetitions: the most calls that one sample may hold.
 
     Returns:
         The ratio with its verdict.  At least one block is always taken, so a single call longer than
@@ -111,7 +113,7 @@ def measure_pair(
         warm_b_ns = sample_b(1, -1)
         ledger.reference_ns = float(warm_b_ns)
         cold_a_ns = sample_a(1, -1)
-        repetitions, per_b_ns = _repetitions(sample_b, min_sample_ns)
+        repetitions, per_b_ns = _repetitions(sample_b, min_sample_ns, max_repetitions)
         ledger.reference_ns = per_b_ns
         # A slow A gets shorter samples rather than fewer blocks than a first look needs.  Its first call
         # may have been slow for once (imports, compilation), so a second one is looked at as well.
@@ -212,15 +214,15 @@ def _draws() -> Iterator[tuple[int, int]]:
         draw += 2
 
 
-def _repetitions(sample_b: Sample, min_sample_ns: int) -> tuple[int, float]:
+def _repetitions(sample_b: Sample, min_sample_ns: int, most: int) -> tuple[int, float]:
     """How many calls of B make one sample, and the time of one; A must not choose how it is measured."""
     repetitions, draw = 1, -2
     while True:
         taken_ns = max(1, sample_b(repetitions, draw))
-        if taken_ns >= min_sample_ns or repetitions >= MAX_REPETITIONS:
+        if taken_ns >= min_sample_ns or repetitions >= most:
             return repetitions, taken_ns / repetitions
         wanted = math.ceil(1.2 * repetitions * min_sample_ns / taken_ns)
-        repetitions = min(MAX_REPETITIONS, max(repetitions + 1, min(wanted, 16 * repetitions)))
+        repetitions = min(most, max(repetitions + 1, min(wanted, 16 * repetitions)))
         draw -= 1
 
 
