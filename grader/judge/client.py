@@ -67,6 +67,11 @@ class JudgeClient:
             pass
         raise GraderFault("the judge ended before it had graded the file", self._last_words() or "grade again")
 
+    def abort(self) -> None:
+        """End the judge from another thread; a grade that is under way fails with a GraderFault."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """End the judge and everything below it."""
         for stream in (self._lines, self._channel):
