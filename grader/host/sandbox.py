@@ -43,9 +43,11 @@ def command(arguments: list[str]) -> list[str]:
     return [
         program,
         *("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
-        *binds,
         *("--proc", "/proc", "--dev", "/dev", "--size", str(256 << 20), "--tmpfs", "/tmp", "--size", str(64 << 20)),
-        *("--tmpfs", "/dev/shm", "--dir", "/tmp/home", "--dir", SCRATCH, "--chdir", SCRATCH, *_kit_binds()),
+        *("--tmpfs", "/dev/shm", "--dir", "/tmp/home", "--dir", SCRATCH),
+        *binds,
+        *_kit_binds(),
+        *("--chdir", SCRATCH),
         *("--setenv", "HOME", "/tmp/home", "--setenv", "TMPDIR", "/tmp", "--setenv", "PATH", "/usr/bin:/bin"),
         *("--setenv", "LANG", "C.UTF-8", "--setenv", "OMP_NUM_THREADS", "1"),
         *("--", sys.executable, *arguments),

@@ -149,8 +149,9 @@ class Session:
         for leaf in leaves:
             leaf.grad = None
         # Weighted sums and not grad_tensors=, which would import sympy (0.8 s) into every host.
-        weighted = [(outputs[gradient.slot] * tensor_from_wire(gradient)).sum() for gradient in request.gradients]
-        total = sum(part.to(torch.float64) for part in weighted)
+        with torch.enable_grad():  # in this process, a judge's own backward has switched it off
+            weighted = [(outputs[gradient.slot] * tensor_from_wire(gradient)).sum() for gradient in request.gradients]
+            total = sum(part.to(torch.float64) for part in weighted)
         if isinstance(total, torch.Tensor):
             total.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         return wire.Gradients([None if leaf.grad is None else tensor_to_wire(leaf.grad) for leaf in leaves])

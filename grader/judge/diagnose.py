@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from grader.judge.pack import HiddenTest, Pack
 from grader.judge.trial import Ended, run_own_test
 from grader.model import Diagnosis, Mistake, Outcome
 
-PAIR_BUDGET_SECONDS = 4.0
-SINGLE_BUDGET_SECONDS = 20.0
+PROBES = 8
+SINGLE_BUDGET_SECONDS = 12.0
+PAIR_BUDGET_SECONDS = 3.0
 _SPEAKING = (Outcome.FAILED, Outcome.ERROR)
 
 
@@ -64,18 +66,18 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
     ended = list(ended)
     failing = [end for end in ended if end.outcome in _SPEAKING and not end.not_started and end.observations]
     passed = [end for end in ended if end.outcome is Outcome.PASSED]
-    if not failing:
+    singles = [(mistake,) for mistake in pack.mistakes if _judged(pack, mistake) and runs.exists(mistake)]
+    if not failing or not singles:
         return ()
-    deadline = time.monotonic() + SINGLE_BUDGET_SECONDS
-    singles = [(mistake,) for mistake in pack.mistakes if mistake.kind == "wrong" and runs.exists(mistake)]
-    explained = _explained(singles, failing, passed, runs, deadline)
-    named = _unique(explained, failing)
+    evidence = _Evidence(failing, passed, runs)
+    named = evidence.unique(evidence.explained(singles, SINGLE_BUDGET_SECONDS))
     left = [end for end in failing if not any(end.test.id in tests for tests in named.values())]
-    if left and len(pack.mistakes) > 1:
-        deadline = time.monotonic() + PAIR_BUDGET_SECONDS
-        pairs = [pair for pair in itertools.combinations([m for (m,) in singles], 2) if runs.exists(*pair)]
-        found = _unique(_explained(pairs, left, passed, runs, deadline, every=True), left)
-        for pair, tests in found.items():
+    if left:
+        # Two mistakes in one computation explain nothing alone.
+        pairs = [(a, b) for (a,), (b,) in itertools.combinations(singles, 2) if runs.exists(a, b)]
+        pairs.sort(key=lambda pair: not any((mistake,) in named for mistake in pair))
+        rest = _Evidence(left, passed, runs)
+        for pair, tests in rest.unique(rest.explained(pairs, PAIR_BUDGET_SECONDS, whole_only=True)).items():
             for mistake in pair:
                 named[(mistake,)] = named.get((mistake,), ()) + tests
     order = {mistake.id: place for place, mistake in enumerate(pack.mistakes)}
@@ -83,6 +85,11 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
         Diagnosis(mistake.id, mistake.title, mistake.says, tuple(dict.fromkeys(tests)), mistake.hint)
         for (mistake, *_), tests in sorted(named.items(), key=lambda item: order[item[0][0].id])
     )
+
+
+def _judged(pack: Pack, mistake: Mistake) -> bool:
+    """Whether hidden tests can see the mistake: a kernel's cost is one of its tests, elsewhere costs are apart."""
+    return mistake.kind == "wrong" or pack.exercise.track == "kernels"
 
 
 def explains(variant: Ended, submission: Ended) -> bool:
@@ -98,50 +105,71 @@ def explains(variant: Ended, submission: Ended) -> bool:
 _Set = tuple[Mistake, ...]
 
 
-def _explained(
-    candidates: Sequence[_Set],
-    failing: Sequence[Ended],
-    passed: Sequence[Ended],
-    runs: VariantRuns,
-    deadline: float,
-    every: bool = False,
-) -> dict[_Set, tuple[str, ...]]:
-    """Each candidate that nothing contradicts, with the failing tests it explains.
+@dataclass(frozen=True)
+class _Evidence:
+    """The failing tests to be explained, the passed ones that may contradict, and how variants end them."""
 
-    With `every`, only candidates that explain all of `failing` are kept, which is what makes pairs affordable.
-    """
-    kept: dict[_Set, tuple[str, ...]] = {}
-    for candidate in candidates:
-        tests: list[str] = []
-        for end in failing:
-            if time.monotonic() > deadline:
-                return {} if every else kept
-            if explains(runs.ended(end.test, *candidate), end):
-                tests.append(end.test.id)
-            elif every:
+    failing: Sequence[Ended]
+    passed: Sequence[Ended]
+    runs: VariantRuns
+
+    def explained(
+        self, candidates: Sequence[_Set], budget_seconds: float, whole_only: bool = False
+    ) -> dict[_Set, tuple[str, ...]]:
+        """Each candidate that nothing contradicts, with the failing tests it explains.
+
+        Every candidate is tried on a few probing tests, quick ones of every part first; only what explains a
+        probe is looked at in full.  With `whole_only`, candidates must explain everything, so one probe will do,
+        and a scan that the budget cuts short proves nothing.
+        """
+        deadline = time.monotonic() + budget_seconds
+        kept: dict[_Set, tuple[str, ...]] = {}
+        tried: set[_Set] = set()
+        left = self._probes()
+        for _ in range(1 if whole_only else PROBES):
+            if not left:
                 break
-        if not tests or (every and len(tests) < len(failing)):
-            continue
-        if all(runs.ended(end.test, *candidate).outcome is Outcome.PASSED for end in passed):
-            kept[candidate] = tuple(tests)
-    return kept
+            probe, left = left[0], left[1:]
+            for candidate in candidates:
+                if time.monotonic() > deadline:
+                    return {} if whole_only else kept
+                if candidate in tried or not explains(self.runs.ended(probe.test, *candidate), probe):
+                    continue
+                tried.add(candidate)
+                tests = self._explains(candidate)
+                if (len(tests) == len(self.failing) or not whole_only) and not self._contradicted(candidate):
+                    kept[candidate] = tests
+            covered = {test for tests in kept.values() for test in tests}
+            left = [end for end in left if end.test.id not in covered]
+        return kept
 
+    def unique(self, explained: dict[_Set, tuple[str, ...]]) -> dict[_Set, tuple[str, ...]]:
+        """The candidates whose evidence no other candidate shares."""
+        whole = [candidate for candidate, tests in explained.items() if len(tests) == len(self.failing)]
+        if len(whole) == 1:
+            return {whole[0]: explained[whole[0]]}
+        if whole:
+            return {}
+        speaking = {end.test.id for end in self.failing if _informative(end)}
+        named: dict[_Set, tuple[str, ...]] = {}
+        for candidate, tests in explained.items():
+            rivals = {test for other, theirs in explained.items() if other != candidate for test in theirs}
+            if any(test in speaking and test not in rivals for test in tests):
+                named[candidate] = tests
+        return named
 
-def _unique(explained: dict[_Set, tuple[str, ...]], failing: Sequence[Ended]) -> dict[_Set, tuple[str, ...]]:
-    """The candidates whose evidence no other candidate shares."""
-    whole = [candidate for candidate, tests in explained.items() if len(tests) == len(failing)]
-    if len(whole) == 1:
-        return {whole[0]: explained[whole[0]]}
-    if whole:
-        return {}
-    speaking = {end.test.id for end in failing if _informative(end)}
-    named: dict[_Set, tuple[str, ...]] = {}
-    for candidate, tests in explained.items():
-        rivals = {test for other, theirs in explained.items() if other != candidate for test in theirs}
-        own = [test for test in tests if test not in rivals]
-        if any(test in speaking for test in own):
-            named[candidate] = tests
-    return named
+    def _probes(self) -> list[Ended]:
+        """The failing tests, the quickest of each part first."""
+        quick = sorted(self.failing, key=lambda end: end.seconds)
+        first = {end.test.part: end for end in reversed(quick)}
+        heads = sorted(first.values(), key=lambda end: end.test.part)
+        return heads + [end for end in quick if end not in heads]
+
+    def _explains(self, candidate: _Set) -> tuple[str, ...]:
+        return tuple(end.test.id for end in self.failing if explains(self.runs.ended(end.test, *candidate), end))
+
+    def _contradicted(self, candidate: _Set) -> bool:
+        return any(self.runs.ended(end.test, *candidate).outcome is not Outcome.PASSED for end in self.passed)
 
 
 def _informative(end: Ended) -> bool:

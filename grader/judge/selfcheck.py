@@ -68,7 +68,7 @@ def _prove_seed(pack: Pack, submissions: Path, seed: int, runs: VariantRuns) -> 
     for mistake in pack.mistakes:
         if not runs.exists(mistake):
             found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
-        elif mistake.kind == "wrong":
+        elif mistake.kind == "wrong" or pack.exercise.track == "kernels":
             ended = [runs.ended(test, mistake) for test in pack.tests]
             found.append(_named("mistake", mistake.id, mistake.id, pack, ended, runs))
     for path in sorted(submissions.glob("right/*.py")):
@@ -78,8 +78,9 @@ def _prove_seed(pack: Pack, submissions: Path, seed: int, runs: VariantRuns) -> 
     for path in sorted(submissions.glob("wrong/*.py")):
         expected = "" if path.stem.startswith("none-") else path.stem.split("__")[0]
         ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
-        if any(mistake.id == expected and mistake.kind == "costly" for mistake in pack.mistakes):
-            continue
+        costly = any(mistake.id == expected and mistake.kind == "costly" for mistake in pack.mistakes)
+        if costly and pack.exercise.track != "kernels":
+            continue  # its values are right; its cost is judged elsewhere
         found.append(_named("wrong", path.stem, expected, pack, ended, runs))
     return found
 
