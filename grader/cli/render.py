@@ -24,6 +24,9 @@ LISTED_FAILURES = 8
 """Failing tests listed by name after those shown in full."""
 
 BAR_WIDTH = 12
+BARS_FROM_WIDTH = 64
+"""Terminals narrower than this get the numbers without bars."""
+
 PRINTED_LINES = 12
 
 WORDS = {
@@ -43,17 +46,17 @@ _FAILURES = frozenset(Outcome) - {Outcome.PASSED, Outcome.SKIPPED}
 
 def print_attempt(console: Console, attempt: Attempt, exercise: Exercise, verbose: bool = False) -> None:
     """Print the verdict: the part ladder, the named mistakes, failing tests, costs and speed, what to do next."""
-    _print_trimmed(console, _blocks(attempt, exercise, verbose))
+    _print_trimmed(console, _blocks(attempt, exercise, verbose, bars=console.width >= BARS_FROM_WIDTH))
 
 
-def _blocks(attempt: Attempt, exercise: Exercise, verbose: bool) -> list[RenderableType]:
+def _blocks(attempt: Attempt, exercise: Exercise, verbose: bool, bars: bool) -> list[RenderableType]:
     blocks: list[RenderableType] = [_headline(attempt, exercise), _ladder(attempt)]
     if attempt.load_error:
         blocks.append(_titled("Your file does not load", "red", Text(visible(attempt.load_error))))
     elif not _untouched(attempt):
         blocks.extend(_diagnosis(item) for item in attempt.diagnosis)
         blocks.extend(_failures(attempt, verbose))
-        blocks.extend(_targets(attempt))
+        blocks.extend(_targets(attempt, bars))
     blocks.extend(Text.assemble(("note: ", "yellow"), visible(note)) for note in attempt.notes)
     blocks.append(_next_step(attempt, exercise))
     return blocks
@@ -128,7 +131,7 @@ def _ladder(attempt: Attempt) -> RenderableType:
 def _part_state(part: PartResult, attempt: Attempt) -> tuple[Text, str]:
     tests = [test for test in attempt.tests if test.part == part.number]
     if part.passed:
-        return _mark(True), f"{part.points} points, {len(tests)} tests"
+        return _mark(True), f"{part.points} points, {len(tests)} test{'s' if len(tests) != 1 else ''}"
     if attempt.load_error:
         return _mark(False), "not judged"
     if not tests:
@@ -190,7 +193,7 @@ def _most_telling(failing: Sequence[TestResult], attempt: Attempt) -> list[TestR
 
 
 def _failure(test: TestResult) -> RenderableType:
-    word = "" if test.outcome is Outcome.FAILED else f" {WORDS[test.outcome]}"
+    word = "" if test.outcome is Outcome.FAILED else f"  {WORDS[test.outcome]}"
     title = Text.assemble(
         _mark(False), f" {visible(test_title(test.id))}", (f"  part {test.part}", "dim"), (word, "red")
     )
@@ -227,29 +230,33 @@ def _mismatch_rows(mismatch: Mismatch) -> Iterable[tuple[str, str]]:
         yield "expected", mismatch.expected
 
 
-def _targets(attempt: Attempt) -> Iterable[RenderableType]:
+def _targets(attempt: Attempt, bars: bool) -> Iterable[RenderableType]:
     if attempt.costs:
         table = Table.grid(padding=(0, 2))
         for cost in attempt.costs:
-            table.add_row(_cost_mark(cost), Text(visible(cost.name)), *_cost_cells(cost))
+            style = "green" if cost.passed else ("red" if cost.required else "yellow")
+            table.add_row(
+                _cost_mark(cost),
+                Text(visible(cost.name)),
+                *([_bar(cost.value, cost.limit, style)] if bars else []),
+                Text(visible(f"{cost.value:.4g} {cost.unit}")),
+                Text(f"{'at most' if cost.required else 'stretch:'} {cost.limit:.4g}", "dim"),
+            )
         yield _titled("Cost", "", table, *_causes(cost for cost in attempt.costs if not cost.passed))
     if attempt.speed:
         table = Table.grid(padding=(0, 2))
         for speed in attempt.speed:
-            table.add_row(_speed_mark(speed), Text(visible(speed.name)), *_speed_cells(speed))
-        yield _titled("Speed", "", table, *_causes(item for item in attempt.speed if item.verdict == "fail"))
-
-
-def _cost_cells(cost: CostResult) -> tuple[Text, Text, Text]:
-    wanted = f"at most {cost.limit:.4g}" if cost.required else f"stretch: {cost.limit:.4g}"
-    bar = _bar(cost.value, cost.limit, "green" if cost.passed else ("red" if cost.required else "yellow"))
-    return bar, Text(visible(f"{cost.value:.4g} {cost.unit}")), Text(wanted, "dim")
-
-
-def _speed_cells(speed: SpeedResult) -> tuple[Text, Text, Text]:
-    style = {"pass": "green", "fail": "red"}.get(speed.verdict, "yellow")
-    interval = f"{speed.ratio:.2f}x the reference's time ({speed.low:.2f} to {speed.high:.2f})"
-    return _bar(speed.ratio, speed.target, style), Text(interval), Text(f"target {speed.target:.3g}x", "dim")
+            style = {"pass": "green", "fail": "red"}.get(speed.verdict, "yellow")
+            table.add_row(
+                _speed_mark(speed),
+                Text(visible(speed.name)),
+                *([_bar(speed.ratio, speed.target, style)] if bars else []),
+                Text(f"{speed.ratio:.2f}x ({speed.low:.2f} to {speed.high:.2f})"),
+                Text(f"target {speed.target:.3g}x", "dim"),
+            )
+        missed = (item for item in attempt.speed if item.verdict == "fail")
+        device = attempt.speed[0].device
+        yield _titled(f"Speed on {device}, as a multiple of the reference's time", "", table, *_causes(missed))
 
 
 def _bar(value: float, limit: float, style: str) -> Text:
