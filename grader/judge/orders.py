@@ -8,7 +8,11 @@ from grader.model import Attempt, Isolation, TestResult
 
 
 class GradeOrder(msgspec.Struct, frozen=True, tag="grade"):
-    """Grade one file.  `first` names tests to run before the others; `diagnose` False skips naming mistakes."""
+    """Grade one file.
+
+    `first` names tests to run before the others, `only` (parts of names) all that are run; `timeout_seconds`
+    replaces the exercise's; `diagnose` False skips naming mistakes.
+    """
 
     exercise: str
     content_root: str
@@ -22,6 +26,8 @@ class GradeOrder(msgspec.Struct, frozen=True, tag="grade"):
     speed: bool = False
     pdb: bool = False
     first: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    timeout_seconds: float | None = None
     diagnose: bool = True
 
 
@@ -47,6 +53,12 @@ class Measuring(msgspec.Struct, frozen=True, tag="measuring"):
     name: str
 
 
+class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    """The verdict on values and costs, before the speed targets are measured."""
+
+    attempt: Attempt
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The whole result."""
 
@@ -61,7 +73,7 @@ class Fault(msgspec.Struct, frozen=True, tag="fault"):
     code: int
 
 
-Progress = Started | Tested | Diagnosing | Measuring
+Progress = Started | Tested | Diagnosing | Measuring | Judged
 Event = Progress | Finished | Fault
 
 encoder = msgspec.json.Encoder()

@@ -22,18 +22,19 @@ def main() -> int:
     os.set_inheritable(channel.fileno(), False)
     zygote.prepare_torch()
     process_zygote = Zygote.forked()
+    reference_zygote = Zygote.forked()  # for timed hosts of the solution: submissions come from the other one
     limits.hide_memory()
-    return _serve(channel, process_zygote)
+    return _serve(channel, process_zygote, reference_zygote)
 
 
-def _serve(channel: socket.socket, process_zygote: Zygote) -> int:
+def _serve(channel: socket.socket, process_zygote: Zygote, reference_zygote: Zygote) -> int:
     import msgspec
 
     from grader.errors import KitError
     from grader.judge import orders
     from grader.judge.session import Judge
 
-    judge = Judge(process_zygote)
+    judge = Judge(process_zygote, reference_zygote=reference_zygote)
     lines = channel.makefile("rb")
 
     def send(event: orders.Event) -> None:

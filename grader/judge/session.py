@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from grader.judge.faults import (
 )
 from grader.judge.orders import Diagnosing, GradeOrder, Progress, Started, Tested
 from grader.judge.pack import HiddenTest, Pack, load_pack
+from grader.judge.targets import Targets
 from grader.judge.trial import Ended, InProcess, run_own_test, run_test
 from grader.judge.view import Submission
 from grader.meter.child import METERS
@@ -136,16 +138,21 @@ class Hosts:
 class Judge:
     """Grades orders; keeps the zygote and the packs warm."""
 
-    def __init__(self, zygote: Zygote | None, bounds: limits.Limits | None = None) -> None:
+    def __init__(
+        self, zygote: Zygote | None, bounds: limits.Limits | None = None, reference_zygote: Zygote | None = None
+    ) -> None:
         self._zygotes: dict[Isolation, Zygote] = {Isolation.PROCESS: zygote} if zygote else {}
+        self._reference_zygote = reference_zygote
+        self._targets = Targets(self._their_zygote)
         self._bounds = bounds or limits.Limits()
         self._packs: dict[str, Pack] = {}
         self._runs: dict[tuple[str, int, str], VariantRuns] = {}
 
     def close(self) -> None:
         """End every zygote and host."""
-        for zygote in self._zygotes.values():
-            zygote.close()
+        for zygote in (*self._zygotes.values(), self._reference_zygote):
+            if zygote is not None:
+                zygote.close()
 
     def grade(self, order: GradeOrder, progress: Callable[[Progress], None]) -> Attempt:
         """Grade one file.
@@ -178,7 +185,11 @@ class Judge:
         if order.diagnose and any(end.outcome is not Outcome.PASSED for end in ended):
             progress(Diagnosing())
             named = diagnose(pack, ended, self.runs(pack, order))
-        return _attempt(pack.exercise, order, results, named, load_error, time.monotonic() - started)
+        attempt = _attempt(pack.exercise, order, results, named, load_error)
+        with self._loads(pack, order) as fresh:
+            mine = functools.partial(self.zygote, order.isolation)
+            attempt = self._targets.measure(pack, attempt, order, fresh, mine, progress)
+        return msgspec.structs.replace(attempt, seconds=round(time.monotonic() - started, 3))
 
     def pack(self, order: GradeOrder) -> Pack:
         """The exercise's pack, loaded once."""
@@ -204,7 +215,37 @@ class Judge:
             found = self._zygotes[isolation] = Zygote.executed(isolation)
         return found
 
+    def _their_zygote(self) -> Zygote:
+        """Where hosts of the reference come from: of a zygote that never starts a submission."""
+        if self._reference_zygote is None or not self._reference_zygote.alive:
+            self._reference_zygote = Zygote.executed(Isolation.PROCESS)
+        return self._reference_zygote
+
     # ---------------------------------------------------------------------------- one attempt
+
+    @contextlib.contextmanager
+    def _loads(self, pack: Pack, order: GradeOrder) -> Iterator[Callable[[], Submission]]:
+        """Fresh loads of the submission, each in a host of its own where there are hosts; all end with the block."""
+        load = wire.Load(order.source, order.filename, order.seed)
+        hosts: list[Host] = []
+
+        def fresh() -> Submission:
+            if order.isolation is Isolation.NONE:
+                own = Submission(InProcess(Session(meters=METERS)), pack.reference)
+                own.load(load.source, load.filename, load.seed)
+                return own
+            hosts.append(self.zygote(order.isolation).host(self._bounds))
+            channel = HostChannel(hosts[-1], self._bounds.load_seconds, self._bounds)
+            submission = Submission(channel, pack.reference)
+            submission.load(load.source, load.filename, load.seed)
+            channel.start_clock(pack.exercise.timeout_seconds * max(1, len(pack.exercise.costs)))
+            return submission
+
+        try:
+            yield fresh
+        finally:
+            for host in hosts:
+                host.kill(wait=False)
 
     def _chosen(self, pack: Pack, order: GradeOrder) -> list[HiddenTest]:
         numbers = {part.number for part in pack.exercise.parts}
@@ -212,7 +253,11 @@ class Judge:
             raise RequestError(
                 f"{order.exercise} has no part {order.part}", f"its parts are {', '.join(map(str, sorted(numbers)))}"
             )
-        tests = [test for test in pack.tests if order.part in (None, test.part)]
+        tests = [
+            test
+            for test in pack.tests
+            if order.part in (None, test.part) and (not order.only or any(name in test.id for name in order.only))
+        ]
         urgent = set(order.first)
         return sorted(tests, key=lambda test: (test.id not in urgent, test.part))
 
@@ -262,7 +307,7 @@ class Judge:
         fault = _loaded(submission, channel)
         if fault is not None:
             return _load_end(test, fault), host.text(), fault.message
-        channel.start_clock(pack.exercise.timeout_seconds)
+        channel.start_clock(order.timeout_seconds or pack.exercise.timeout_seconds)
         end = run_test(pack, test, submission, order.seed, order.device)
         return end, host.text(), ""
 
@@ -321,7 +366,6 @@ def _attempt(
     results: list[TestResult],
     named: tuple[Diagnosis, ...],
     load_error: str,
-    seconds: float,
 ) -> Attempt:
     by_part: dict[int, list[TestResult]] = {}
     for result in results:
@@ -342,7 +386,7 @@ def _attempt(
         seed=order.seed,
         device=order.device,
         isolation=order.isolation,
-        seconds=round(seconds, 3),
+        seconds=0.0,
         passed=bool(parts) and all(part.passed for part in parts),
         points=sum(part.points for part in parts if part.passed),
         max_points=sum(part.points for part in parts),
