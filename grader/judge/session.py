@@ -269,7 +269,7 @@ class Judge:
                 submission = Submission(InProcess(Session(meters=METERS, post_mortem=order.pdb)), pack.reference)
                 fault = _loaded(submission, None, load)
                 if fault is not None:
-                    yield _load_end(test, fault), "", fault.message
+                    yield _load_end(test, fault), "", _load_sentence(fault)
                     return
                 yield run_test(pack, test, submission, order.seed, order.device), "", ""
             return
@@ -306,7 +306,7 @@ class Judge:
         submission.source = order.source
         fault = _loaded(submission, channel)
         if fault is not None:
-            return _load_end(test, fault), host.text(), fault.message
+            return _load_end(test, fault), host.text(), _load_sentence(fault)
         channel.start_clock(order.timeout_seconds or pack.exercise.timeout_seconds)
         end = run_test(pack, test, submission, order.seed, order.device)
         return end, host.text(), ""
@@ -342,7 +342,14 @@ def _loaded(submission: Submission, channel: HostChannel | None, load: wire.Load
 
 
 def _load_end(test: HiddenTest, fault: TestFault) -> Ended:
-    return Ended(test, fault.outcome, fault.message, frames=fault.frames)
+    return Ended(test, fault.outcome, _load_sentence(fault), frames=fault.frames)
+
+
+def _load_sentence(fault: TestFault) -> str:
+    """What ended a load, with the line of the learner's file where it did."""
+    if not fault.frames:
+        return fault.message
+    return f"{fault.message}, in line {fault.frames[-1].line}: {wire.bounded(fault.frames[-1].text, 200)}"
 
 
 def _result(end: Ended, printed: str) -> TestResult:
