@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+import torch
 
 from grader.catalogue import Catalogue, read_mistakes
 from grader.errors import GraderFault, RequestError
@@ -158,10 +159,11 @@ class Judge:
         """Grade one file.
 
         Raises:
-            RequestError: no such part.
+            RequestError: no such part or device.
             GraderFault: a hidden test is itself at fault, or hosts cannot be started.
         """
         started = time.monotonic()
+        order = msgspec.structs.replace(order, device=_device(order.device))
         pack = self.pack(order)
         if pack.tape is not None:  # a recorded reference knows one seed
             order = msgspec.structs.replace(order, seed=pack.tape.seed)
@@ -325,6 +327,17 @@ class Judge:
                     f"the hidden test {end.test.id} of {pack.exercise.slug} is at fault: {end.test_bug}",
                     f"please report it with --seed {order.seed}; another seed may work",
                 )
+
+
+def _device(wanted: str) -> str:
+    """``auto`` as the device there is; asking for CUDA where there is none is a wrong request."""
+    if wanted == "cpu":
+        return wanted
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "auto":
+        return "cpu"
+    raise RequestError(f"--device {wanted}: torch finds no CUDA device here", "--device auto takes what there is")
 
 
 def _loaded(submission: Submission, channel: HostChannel | None, load: wire.Load | None = None) -> TestFault | None:
