@@ -79,7 +79,7 @@ def find_leaks(folder: Path, sealed: Sequence[Sealed], secrets: Sequence[str] = 
 
     ``secrets`` are texts that may appear nowhere, white space and dashes apart: the codes.
     """
-    scanner = _Scanner(sealed, secrets)
+    scanner = Scanner(sealed, secrets)
     leaks: list[Leak] = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -98,10 +98,10 @@ def find_leaks(folder: Path, sealed: Sequence[Sealed], secrets: Sequence[str] = 
 
 def leaks_in_text(name: str, text: str, sealed: Sequence[Sealed]) -> list[Leak]:
     """The leaks in one text; what feedback pages are checked with."""
-    return list(dict.fromkeys(_Scanner(sealed, ()).scan(name, text.encode())))
+    return list(dict.fromkeys(Scanner(sealed, ()).scan(name, text.encode())))
 
 
-class _Scanner:
+class Scanner:
     """Looks for fragments of the sealed texts in bytes of any kind."""
 
     def __init__(self, sealed: Sequence[Sealed], secrets: Sequence[str]) -> None:
@@ -115,6 +115,7 @@ class _Scanner:
         self._secrets = [squeezed(secret).replace("-", "").casefold() for secret in secrets]
 
     def scan(self, name: str, data: bytes, depth: int = 0) -> Iterator[Leak]:
+        """Every leak in ``data``, which is called ``name``."""
         if is_sealed(data):
             return
         for text in _as_texts(data):
