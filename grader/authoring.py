@@ -205,8 +205,11 @@ def _file_faults(exercise: Exercise) -> Iterator[str]:
         yield f"stray file {name}"
     for name in sorted(allowed - present - {"benchmarks.py"}):
         yield f"{name} is missing"
-    if exercise.speeds and "benchmarks.py" not in present:
-        yield "exercise.toml has speed targets, but there is no benchmarks.py"
+    targets = bool(exercise.costs or exercise.speeds or exercise.growths)
+    if targets and "benchmarks.py" not in present:
+        yield "exercise.toml has targets, but there is no benchmarks.py"
+    if not targets and "benchmarks.py" in present:
+        yield "there is a benchmarks.py, but exercise.toml has no targets"
     for path in exercise.folder.glob("*.*"):
         if b"\r" in path.read_bytes():
             yield f"{path.name} has Windows line ends"

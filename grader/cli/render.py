@@ -29,6 +29,9 @@ BARS_FROM_WIDTH = 64
 
 PRINTED_LINES = 12
 
+RATIO_UNIT = "x the reference's time"
+"""The unit of a speed that is a paired ratio of times; any other is that of a growth."""
+
 WORDS = {
     Outcome.PASSED: "passed",
     Outcome.FAILED: "failed",
@@ -243,20 +246,32 @@ def _targets(attempt: Attempt, bars: bool) -> Iterable[RenderableType]:
                 Text(f"{'at most' if cost.required else 'stretch:'} {cost.limit:.4g}", "dim"),
             )
         yield _titled("Cost", "", table, *_causes(cost for cost in attempt.costs if not cost.passed))
-    if attempt.speed:
-        table = Table.grid(padding=(0, 2))
-        for speed in attempt.speed:
-            style = {"pass": "green", "fail": "red"}.get(speed.verdict, "yellow")
-            table.add_row(
-                _speed_mark(speed),
-                Text(visible(speed.name)),
-                *([_bar(speed.ratio, speed.target, style)] if bars else []),
-                Text(f"{speed.ratio:.2f}x ({speed.low:.2f} to {speed.high:.2f})"),
-                Text(f"target {speed.target:.3g}x", "dim"),
-            )
-        missed = (item for item in attempt.speed if item.verdict == "fail")
-        device = attempt.speed[0].device
-        yield _titled(f"Speed on {device}, as a multiple of the reference's time", "", table, *_causes(missed))
+    times = [item for item in attempt.speed if item.unit == RATIO_UNIT]
+    growths = [item for item in attempt.speed if item.unit != RATIO_UNIT]
+    if times:
+        table = _speed_table(times, bars, "x")
+        yield _titled(f"Speed on {times[0].device}, as a multiple of the reference's time", "", table, *_missed(times))
+    if growths:
+        yield _titled("Growth of the time", "", _speed_table(growths, bars, ""), *_missed(growths))
+
+
+def _speed_table(items: Sequence[SpeedResult], bars: bool, suffix: str) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for item in items:
+        style = {"pass": "green", "fail": "red"}.get(item.verdict, "yellow")
+        unit = "" if suffix else f" {item.unit}"
+        table.add_row(
+            _speed_mark(item),
+            Text(visible(item.name)),
+            *([_bar(item.ratio, item.target, style)] if bars else []),
+            Text(visible(f"{item.ratio:.2f}{suffix} ({item.low:.2f} to {item.high:.2f}){unit}")),
+            Text(f"target {item.target:.3g}{suffix}", "dim"),
+        )
+    return table
+
+
+def _missed(items: Sequence[SpeedResult]) -> list[Text]:
+    return _causes(item for item in items if item.verdict == "fail")
 
 
 def _bar(value: float, limit: float, style: str) -> Text:

@@ -128,6 +128,9 @@ WRONG = attempt(
     speed=(
         SpeedResult("training forward", "cpu", 1.9, 1.7, 2.2, 1.5, SpeedVerdict.FAIL, 1, "a loop over heads"),
         SpeedResult("decode", "cpu", 1.5, 1.2, 1.8, 1.5, SpeedVerdict.INCONCLUSIVE, 2),
+        SpeedResult(
+            "forward against T", "cpu", 2.9, 2.8, 3.0, 2.3, SpeedVerdict.FAIL, 1, "cubic", unit="exponent of T"
+        ),
     ),
     notes=("conftest.py beside your file: ignored, grading does not read it",),
     ran_on="CPU only",
