@@ -39,6 +39,7 @@ class BatchOptions:
         seed: of every exercise's tests; None draws one for the batch, the same for the whole class.
         speed: whether to measure speed targets, in one serial lane after correctness.
         again: grade also what was graded before.
+        only_found: leave out exercises that nobody handed in.
         limits: what one submission may hold.
     """
 
@@ -48,6 +49,7 @@ class BatchOptions:
     seed: int | None = None
     speed: bool = True
     again: bool = False
+    only_found: bool = False
     limits: Limits = field(default_factory=Limits)
 
 
@@ -154,9 +156,17 @@ def grade_class(
     Raises:
         RequestError: no submissions, isolation that cannot be had, or a batch already at work in ``out``.
     """
-    if executor is None:
+    timed = {item.slug for item in exercises if item.speeds} if options.speed else set()
+    if executor is None or timed:
         check_isolation(options.isolation)
     collected = collect(folder, [_wanted(item) for item in exercises], options.limits)
+    if options.only_found:
+        handed_in = {found.exercise for submission in collected.submissions for found in submission.found}
+        exercises = [item for item in exercises if item.slug in handed_in]
+        if not exercises:
+            raise RequestError(
+                f"no exercise was found in any submission in {folder}", "an answer is called like its exercise: gqa.py"
+            )
     with Ledger(out) as ledger:
         entries, tasks = _plan(collected, exercises, options, ledger.secret())
         ledger.set_roster(entries)
@@ -164,8 +174,7 @@ def grade_class(
             ledger.forget(list(tasks))
         run = _Run(ledger, tasks, progress)
         run.correctness(executor or Lanes(options.lanes, catalogue.root))
-        timed = {item.slug for item in exercises if item.speeds}
-        if options.speed and timed:
+        if timed:
             run.speed(Lanes(1, catalogue.root), timed)
         return gradebook(ledger, exercises, tuple(collected.ignored))
 
