@@ -29,6 +29,11 @@ def _grid(T: int) -> tuple[Tensor, Tensor]:
     return steps[:, None], steps[None, :]  # (T, 1), (1, T)
 
 
+def _require_a_key(window: int) -> None:
+    if window < 1:
+        raise ValueError(f"window must be at least 1, got window={window}")
+
+
 def sliding_window_mask(T: int, window: int) -> Tensor:
     """Causal mask in which each query reads the last `window` keys, its own among them.
 
@@ -42,8 +47,7 @@ def sliding_window_mask(T: int, window: int) -> Tensor:
     Raises:
         ValueError: T < 0 or window < 1; the message carries the number.
     """
-    if window < 1:
-        raise ValueError(f"window must be at least 1, got window={window}")
+    _require_a_key(window)
     i, j = _grid(T)
     causal = j <= i
     recent = i - j < window  # the distance 0 is the query itself, so W keys have distances 0 .. W-1
@@ -66,10 +70,12 @@ def attention_sink_mask(T: int, window: int, n_sink: int) -> Tensor:
     """
     if n_sink < 0:
         raise ValueError(f"n_sink must not be negative, got n_sink={n_sink}")
-    near = sliding_window_mask(T, window)
+    _require_a_key(window)
     i, j = _grid(T)
-    sink = (j < n_sink) & (j <= i)  # a sink is still a key: nobody reads it before it exists
-    return near | sink  # (T, T)
+    near = i - j < window
+    sink = j < n_sink
+    exists = j <= i  # a sink is still a key: nobody reads it before it is there
+    return (near | sink) & exists  # (T, T)
 
 
 def block_sparse_mask(T: int, block: int, global_tokens: int = 0) -> Tensor:

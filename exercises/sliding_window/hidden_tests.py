@@ -14,6 +14,13 @@ def random_mask(rng, n_queries, n_keys):
             return mask
 
 
+def same_mask(mask, expected, says):
+    """The dtype first; then row i as the numbers 1 + j of its visible keys, which a failure can show."""
+    check(mask.dtype == torch.bool, f"{says}: a mask is torch.bool", seen=str(mask.dtype))
+    numbers = torch.arange(1, expected.shape[-1] + 1)
+    same(torch.where(mask.cpu(), numbers, 0), torch.where(expected, numbers, 0), says=f"{says} (visible keys, from 1)")
+
+
 # ------------------------------------------------------------------------------------------------ part 1
 
 
@@ -22,7 +29,7 @@ def test_window_mask_holds_the_last_keys_of_each_query(submission, reference, rn
     for _ in range(3):
         window = rng.integers(3, 6)
         T = window + rng.integers(3, 8)
-        same(
+        same_mask(
             submission.sliding_window_mask(T, window),
             reference.sliding_window_mask(T, window),
             says=f"the mask for T = {T} and window = {window}",
@@ -85,9 +92,10 @@ def test_negative_length_is_refused(submission, rng):
 @part(2)
 def test_sink_mask_adds_the_first_keys(submission, reference, rng):
     for _ in range(3):
-        n_sink, window = rng.integers(2, 5), rng.integers(3, 6)
+        n_sink = rng.integers(2, 5)
+        window = n_sink + rng.integers(2, 4)
         T = n_sink + window + rng.integers(3, 8)
-        same(
+        same_mask(
             submission.attention_sink_mask(T, window, n_sink),
             reference.attention_sink_mask(T, window, n_sink),
             says=f"the mask for T = {T}, window = {window}, n_sink = {n_sink}",
@@ -147,7 +155,7 @@ def test_block_mask_holds_own_and_previous_block(submission, reference, rng):
     for _ in range(3):
         block = rng.integers(3, 6)
         T = block * rng.integers(4, 6) + rng.integers(1, block)
-        same(
+        same_mask(
             submission.block_sparse_mask(T, block),
             reference.block_sparse_mask(T, block),
             says=f"the mask for T = {T} and block = {block}, no global tokens",
@@ -160,7 +168,7 @@ def test_block_mask_adds_global_keys(submission, reference, rng):
         block = rng.integers(3, 6)
         T = block * rng.integers(4, 6) + rng.integers(1, block)
         global_tokens = rng.integers(2, block)
-        same(
+        same_mask(
             submission.block_sparse_mask(T, block, global_tokens),
             reference.block_sparse_mask(T, block, global_tokens),
             says=f"the mask for T = {T}, block = {block}, global_tokens = {global_tokens}",
@@ -171,7 +179,7 @@ def test_block_mask_adds_global_keys(submission, reference, rng):
 def test_block_mask_when_blocks_fill_the_sequence(submission, reference, rng):
     block = rng.integers(2, 5)
     T = 4 * block
-    same(submission.block_sparse_mask(T, block), reference.block_sparse_mask(T, block), says="T = 4 blocks exactly")
+    same_mask(submission.block_sparse_mask(T, block), reference.block_sparse_mask(T, block), says="T = 4 blocks exactly")
 
 
 @part(2)
@@ -189,7 +197,7 @@ def test_block_mask_at_the_edges(submission, reference, rng):
 
 @part(2)
 def test_block_below_one_is_refused(submission, rng):
-    for block in (0, -rng.integers(1, 4)):
+    for block in (-rng.integers(1, 4), 0):
         with raises(ValueError, says=f"block = {block}"):
             submission.block_sparse_mask(7, block)
 
@@ -283,8 +291,10 @@ def test_gradients_stay_finite_when_a_query_has_no_keys(submission, reference, r
     mask = random_mask(rng, T, T)
     mask[rng.integers(0, T)] = False
     w = rng.normal(2, 3, T, 4)
-    (submission.masked_attention(*inputs, mask) * w).sum().backward()
-    (reference.masked_attention(*mirror, mask) * w).sum().backward()
+    out, expected = submission.masked_attention(*inputs, mask), reference.masked_attention(*mirror, mask)
+    close(out, expected, says="the result with a fully masked row")
+    (out * w).sum().backward()
+    (expected * w).sum().backward()
     for name, mine, ref in zip("qkv", inputs, mirror, strict=True):
         check(mine.grad is not None, f"a gradient reaches {name}")
         close(mine.grad, ref.grad, says=f"the gradient of {name} with a fully masked row")
@@ -351,7 +361,9 @@ def test_half_precision_attention(submission, reference, rng):
     for dtype in (torch.bfloat16, torch.float16):
         q, k, v = (rng.normal(2, 3, T, 8, dtype=dtype) for _ in range(3))
         expected = reference.masked_attention(q.float(), k.float(), v.float(), mask).to(dtype)
-        close(submission.masked_attention(q, k, v, mask), expected, says=f"the result for {dtype} inputs", tol=4e-2)
+        out = submission.masked_attention(q, k, v, mask)
+        check(out.dtype == dtype, f"the result for {dtype} inputs has their dtype", seen=str(out.dtype))
+        close(out, expected, says=f"the result for {dtype} inputs", tol=4e-2)
 
 
 @part(3)

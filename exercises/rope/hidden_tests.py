@@ -1,0 +1,415 @@
+"""Hidden tests of `rope`."""
+
+import math
+
+import torch
+
+
+def places(count, start=0):
+    return torch.arange(start, start + count)
+
+
+# ------------------------------------------------------------------------------------------------ part 1
+
+
+@part(1)
+def test_angles_of_consecutive_positions(submission, reference, rng):
+    for dim in (rng.choice((6, 8)), rng.choice((10, 14))):
+        positions = places(rng.integers(5, 9)).to(rng.normal(1).device)
+        close(
+            submission.rope_angles(positions, dim),
+            reference.rope_angles(positions, dim),
+            says=f"cosine and sine of m * base^(-2i/d) for d = {dim}",
+        )
+
+
+@part(1)
+def test_angles_of_the_worked_example(submission):
+    cos, sin = submission.rope_angles(torch.tensor([0, 1, 3]), 4)
+    angles = torch.tensor([[0.0, 0.0], [1.0, 0.01], [3.0, 0.03]])
+    close(cos, angles.cos(), says="d = 4: the frequencies are 1 and 0.01")
+    close(sin, angles.sin(), says="d = 4: the frequencies are 1 and 0.01")
+
+
+@part(1)
+def test_angles_of_a_single_pair(submission, rng):
+    positions = places(rng.integers(4, 8))
+    cos, sin = submission.rope_angles(positions, 2)
+    close(cos, positions.float().cos()[:, None], says="one pair turns by one radian per position")
+    close(sin, positions.float().sin()[:, None], says="one pair turns by one radian per position")
+
+
+@part(1)
+def test_angles_with_another_base(submission, reference, rng):
+    base, dim = rng.choice((100.0, 500000.0, 1234.5)), 8
+    positions = places(6, start=rng.integers(1, 4))
+    close(
+        submission.rope_angles(positions, dim, base),
+        reference.rope_angles(positions, dim, base),
+        says=f"angles for base = {base:g}",
+    )
+
+
+@part(1)
+def test_rotation_of_a_batch_of_heads(submission, reference, rng):
+    T, dim = rng.integers(5, 8), rng.choice((6, 10))
+    x, positions = rng.normal(2, 3, T, dim), places(T)
+    close(
+        submission.apply_rope(x, positions.to(x.device)),
+        reference.apply_rope(x, positions.to(x.device)),
+        says="pairs (i, i + d/2) rotated by position",
+    )
+
+
+@part(1)
+def test_rotation_of_the_worked_example(submission):
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    expected = torch.tensor([[-1.984111, 1.959901, 2.462378, 4.019800]])
+    close(submission.apply_rope(x, torch.tensor([1])), expected, says="(1, 2, 3, 4) at position 1")
+
+
+@part(1)
+def test_rotation_with_any_leading_axes(submission, reference, rng):
+    for shape in ((7, 6), (2, 5, 8), (2, 3, 2, 5, 4), (2, 2, 1, 6), (3, 5, 2)):
+        x = rng.normal(*shape)
+        positions = places(shape[-2], start=2).to(x.device)
+        close(
+            submission.apply_rope(x, positions),
+            reference.apply_rope(x, positions),
+            says=f"x of shape {shape}; positions belong to axis -2",
+        )
+
+
+@part(1)
+def test_rotation_with_another_base(submission, reference, rng):
+    base = rng.choice((100.0, 500000.0, 1234.5))
+    x = rng.normal(2, 6, 8)
+    positions = places(6, start=3).to(x.device)
+    close(
+        submission.apply_rope(x, positions, base=base),
+        reference.apply_rope(x, positions, base),
+        says=f"rotation for base = {base:g}",
+    )
+
+
+@part(1)
+def test_position_zero_is_not_rotated(submission, rng):
+    x = rng.normal(2, 3, 6)
+    zeros = torch.zeros(3, dtype=torch.int64, device=x.device)
+    close(submission.apply_rope(x, zeros), x, says="every row at position 0 comes back as it is", trivial_ok=True)
+
+
+@part(1)
+def test_scores_depend_on_the_distance_alone(submission, reference, rng):
+    q, k = rng.normal(2, 5, 8), rng.normal(2, 5, 8)
+    shift = rng.integers(3, 20)
+    mine = submission.apply_rope(q, places(5, start=shift).to(q.device)) @ submission.apply_rope(
+        k, places(5, start=shift).to(q.device)
+    ).transpose(-2, -1)
+    at_zero = places(5).to(q.device)
+    expected = reference.apply_rope(q, at_zero) @ reference.apply_rope(k, at_zero).transpose(-2, -1)
+    close(mine, expected, says=f"scores do not change when all positions are shifted by {shift}", tol=1e-3)
+
+
+@part(1)
+def test_gradient_reaches_the_rotated_tensor(submission, reference, rng):
+    x = rng.normal(2, 5, 6)
+    mine, ref, w = plain(x).requires_grad_(), plain(x).requires_grad_(), rng.normal(2, 5, 6)
+    positions = places(5, start=1).to(x.device)
+    (submission.apply_rope(mine, positions) * w).sum().backward()
+    (reference.apply_rope(ref, positions) * w).sum().backward()
+    check(mine.grad is not None, "a gradient reaches x")
+    close(mine.grad, ref.grad, says="the gradient is rotated back")
+
+
+@part(1)
+def test_rotation_of_a_non_contiguous_tensor(submission, reference, rng):
+    x = rng.normal(2, 5, 3, 6).transpose(1, 2)
+    positions = places(5).to(x.device)
+    close(submission.apply_rope(x, positions), reference.apply_rope(x, positions), says="x is a transposed view")
+
+
+@part(1)
+def test_odd_width_is_refused_by_the_angles(submission, rng):
+    for dim in (rng.choice((3, 5, 7)), 1):
+        with raises(ValueError, says=f"dim = {dim}"):
+            submission.rope_angles(places(4), dim)
+
+
+@part(1)
+def test_odd_width_is_refused_by_the_rotation(submission, rng):
+    with raises(ValueError, says="an x of odd width"):
+        submission.apply_rope(rng.normal(2, 4, rng.choice((5, 7))), places(4))
+
+
+# ------------------------------------------------------------------------------------------------ part 2
+
+
+@part(2)
+def test_one_row_at_its_position_equals_the_same_row_of_the_whole(submission, reference, rng):
+    T = rng.integers(6, 9)
+    x = rng.normal(2, 3, T, 8)
+    whole = reference.apply_rope(x, places(T).to(x.device))
+    for t in range(T - 3, T):
+        row = submission.apply_rope(x[:, :, t : t + 1], torch.tensor([t], device=x.device))
+        close(row, whole[:, :, t : t + 1], says=f"row {t} rotated alone")
+
+
+@part(2)
+def test_a_chunk_after_a_cache(submission, reference, rng):
+    past = rng.integers(4, 30)
+    x = rng.normal(2, 5, 6)
+    positions = places(5, start=past).to(x.device)
+    close(submission.apply_rope(x, positions), reference.apply_rope(x, positions), says=f"positions start at {past}")
+
+
+@part(2)
+def test_positions_in_any_order(submission, reference, rng):
+    positions = rng.permutation(40)[:6]
+    x = rng.normal(2, 6, 8)
+    close(
+        submission.apply_rope(x, positions),
+        reference.apply_rope(x, positions),
+        says="positions that are neither sorted nor consecutive",
+    )
+
+
+@part(2)
+def test_fractional_positions(submission, reference, rng):
+    for dtype in (torch.float32, torch.float64):
+        positions = rng.uniform(0.0, 9.0, 5, dtype=dtype)
+        close(
+            submission.rope_angles(positions, 6),
+            reference.rope_angles(positions, 6),
+            says=f"fractional positions in {dtype}",
+        )
+
+
+@part(2)
+def test_fractional_positions_rotate(submission, reference, rng):
+    positions = places(6).to(torch.float32) / 4 + 0.125
+    x = rng.normal(2, 6, 8)
+    positions = positions.to(x.device)
+    close(submission.apply_rope(x, positions), reference.apply_rope(x, positions), says="positions divided by 4")
+
+
+@part(2)
+def test_angles_are_float32_for_positions_of_any_dtype(submission, reference, rng):
+    for dtype in (torch.int32, torch.int16, torch.float64, torch.float16, torch.bfloat16):
+        positions = places(5, start=rng.integers(1, 90)).to(dtype)
+        mine = submission.rope_angles(positions, 6)
+        check(all(part_.dtype == torch.float32 for part_ in mine), f"angles are float32 for {dtype} positions", str(mine[0].dtype))
+        close(mine, reference.rope_angles(positions, 6), says=f"angles for {dtype} positions")
+
+
+@part(2)
+def test_half_precision_rows_far_from_the_start(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16):
+        positions = 2 * rng.integers(1100, 2500, 5) + 1
+        x = rng.normal(2, 5, 8, dtype=dtype)
+        expected = reference.apply_rope(x.float(), positions).to(dtype)
+        mine = submission.apply_rope(x, positions)
+        check(mine.dtype == dtype, f"the result for {dtype} x has its dtype", seen=str(mine.dtype))
+        close(mine, expected, says=f"{dtype} x at positions in the thousands: the angles are float32", tol=4e-2)
+
+
+@part(2)
+def test_half_precision_rows_near_the_start(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16):
+        x = rng.normal(2, 6, 10, dtype=dtype)
+        positions = places(6).to(x.device)
+        expected = reference.apply_rope(x.float(), positions).to(dtype)
+        mine = submission.apply_rope(x, positions)
+        check(mine.dtype == dtype, f"the result for {dtype} x has its dtype", seen=str(mine.dtype))
+        close(mine, expected, says=f"{dtype} x, first positions", tol=4e-2)
+
+
+@part(2)
+def test_double_precision_rows(submission, reference, rng):
+    x = rng.normal(2, 6, 8, dtype=torch.float64)
+    positions = places(6).to(x.device)
+    mine = submission.apply_rope(x, positions)
+    check(mine.dtype == torch.float64, "the result for float64 x is float64", seen=str(mine.dtype))
+    close(mine, reference.apply_rope(x, positions), says="float64 x", tol=1e-5)
+
+
+@part(2)
+def test_positions_far_from_the_start(submission, reference, rng):
+    positions = rng.integers(20000, 60000, 6)
+    close(
+        submission.rope_angles(positions, 8),
+        reference.rope_angles(positions, 8),
+        says="positions of some ten thousands",
+        tol=4e-2,
+    )
+
+
+@part(2)
+def test_calls_do_not_depend_on_earlier_calls(submission, reference, rng):
+    x = rng.normal(2, 5, 6)
+    for start, base in ((0, 10000.0), (7, 10000.0), (7, 500.0), (0, 10000.0)):
+        positions = places(5, start=start).to(x.device)
+        close(
+            submission.apply_rope(x, positions, base),
+            reference.apply_rope(x, positions, base),
+            says=f"called again with start {start} and base {base:g}",
+        )
+    wider = rng.normal(2, 5, 10)
+    positions = places(5).to(x.device)
+    close(submission.apply_rope(wider, positions), reference.apply_rope(wider, positions), says="then a wider x")
+
+
+@part(2)
+def test_one_position_for_several_rows_is_refused(submission, rng):
+    with raises(ValueError, says="one position for several rows"):
+        submission.apply_rope(rng.normal(2, rng.integers(3, 6), 4), torch.tensor([2]))
+
+
+@part(2)
+def test_several_positions_for_one_row_are_refused(submission, rng):
+    with raises(ValueError, says="several positions for one row"):
+        submission.apply_rope(rng.normal(2, 1, 4), places(rng.integers(2, 6)))
+
+
+@part(2)
+def test_too_few_or_too_many_positions_are_refused(submission, rng):
+    T = rng.integers(4, 7)
+    for count in (T - 1, T + 1):
+        with raises(ValueError, says=f"{count} positions for {T} rows"):
+            submission.apply_rope(rng.normal(2, T, 4), places(count))
+
+
+@part(2)
+def test_rotation_follows_the_device_of_its_inputs(submission):
+    x, positions = torch.randn(2, 3, 5, 6, device="meta"), torch.arange(5, device="meta")
+    on_meta(lambda: submission.apply_rope(x, positions))
+    on_meta(lambda: submission.rope_angles(positions, 6))
+
+
+# ------------------------------------------------------------------------------------------------ part 3
+
+
+@part(3)
+def test_rows_move_within_their_heads(submission, reference, rng):
+    for n_heads, d_head in ((2, 6), (4, 10), (6, 4)):
+        weight = rng.normal(n_heads * d_head, 4 * n_heads)
+        close(
+            submission.interleaved_to_half_split(weight, n_heads),
+            reference.interleaved_to_half_split(weight, n_heads),
+            says=f"{n_heads} heads of width {d_head}",
+        )
+
+
+@part(3)
+def test_rows_of_the_worked_example(submission):
+    rows = torch.arange(8.0)[:, None].repeat(1, 3) + torch.tensor([0.0, 0.25, 0.5])
+    moved = submission.interleaved_to_half_split(rows, 2)
+    close(moved, rows[[0, 2, 1, 3, 4, 6, 5, 7]], says="two heads of width 4")
+    one = submission.interleaved_to_half_split(rows[:6], 1)
+    close(one, rows[[0, 2, 4, 1, 3, 5]], says="one head of width 6")
+
+
+@part(3)
+def test_square_weights_are_permuted_by_rows(submission, reference, rng):
+    n_heads = rng.choice((2, 4))
+    weight = rng.normal(n_heads * 6, n_heads * 6)
+    close(
+        submission.interleaved_to_half_split(weight, n_heads),
+        reference.interleaved_to_half_split(weight, n_heads),
+        says="rows, not columns, of a square weight",
+    )
+
+
+@part(3)
+def test_an_odd_number_of_heads(submission, reference, rng):
+    n_heads = rng.choice((3, 5))
+    weight = rng.normal(n_heads * 8, 12 * n_heads)
+    close(
+        submission.interleaved_to_half_split(weight, n_heads),
+        reference.interleaved_to_half_split(weight, n_heads),
+        says=f"{n_heads} heads of width 8",
+    )
+
+
+@part(3)
+def test_heads_of_width_two_stay_as_they_are(submission, rng):
+    weight = rng.normal(6, 12)
+    moved = submission.interleaved_to_half_split(weight, 3)
+    close(moved, weight, says="one pair per head: nothing moves", trivial_ok=True)
+
+
+@part(3)
+def test_converted_weights_give_the_scores_of_the_interleaved_model(submission, reference, rng):
+    T, n_heads, d_head, d_model = 5, 2, 6, 8
+    wq, wk, x = rng.normal(n_heads * d_head, d_model), rng.normal(n_heads * d_head, d_model), rng.normal(T, d_model)
+    positions = places(T, start=3).to(x.device)
+    cos, sin = reference.rope_angles(positions, d_head)
+
+    def interleaved(weight):
+        y = (x @ weight.T).view(T, n_heads, d_head).transpose(0, 1)
+        a, b = y[..., 0::2], y[..., 1::2]
+        return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+
+    def half_split(weight):
+        moved = submission.interleaved_to_half_split(weight, n_heads)
+        return reference.apply_rope((x @ moved.T).view(T, n_heads, d_head).transpose(0, 1), positions)
+
+    expected = interleaved(wq) @ interleaved(wk).transpose(-2, -1) / math.sqrt(d_head)
+    mine = half_split(wq) @ half_split(wk).transpose(-2, -1) / math.sqrt(d_head)
+    close(mine, expected, says="scores of the converted model with half-split RoPE")
+
+
+@part(3)
+def test_conversion_keeps_the_dtype(submission, reference, rng):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        weight = rng.normal(12, 8, dtype=dtype)
+        close(
+            submission.interleaved_to_half_split(weight, 2),
+            reference.interleaved_to_half_split(weight, 2),
+            says=f"a weight in {dtype}",
+            tol=1e-9,
+        )
+
+
+@part(3)
+def test_gradient_reaches_the_converted_weight(submission, reference, rng):
+    weight, w = rng.normal(12, 8), rng.normal(12, 8)
+    mine, ref = plain(weight).requires_grad_(), plain(weight).requires_grad_()
+    (submission.interleaved_to_half_split(mine, 2) * w).sum().backward()
+    (reference.interleaved_to_half_split(ref, 2) * w).sum().backward()
+    check(mine.grad is not None, "a gradient reaches the weight")
+    close(mine.grad, ref.grad, says="the gradient goes back to the rows it came from")
+
+
+@part(3)
+def test_conversion_of_a_non_contiguous_weight(submission, reference, rng):
+    weight = rng.normal(8, 12).T
+    close(
+        submission.interleaved_to_half_split(weight, 2),
+        reference.interleaved_to_half_split(weight, 2),
+        says="a weight that is a transposed view",
+    )
+
+
+@part(3)
+def test_rows_that_do_not_divide_are_refused(submission, rng):
+    with raises(ValueError, says="10 rows and 3 heads"):
+        submission.interleaved_to_half_split(rng.normal(10, 12), 3)
+
+
+@part(3)
+def test_more_heads_than_rows_are_refused(submission, rng):
+    with raises(ValueError, says="4 rows and 8 heads"):
+        submission.interleaved_to_half_split(rng.normal(4, 16), 8)
+
+
+@part(3)
+def test_heads_of_odd_width_are_refused(submission, rng):
+    n_heads = rng.choice((2, 4))
+    with raises(ValueError, says="heads of odd width"):
+        submission.interleaved_to_half_split(rng.normal(n_heads * 5, 12 * n_heads), n_heads)
+
+
+@part(3)
+def test_conversion_follows_the_device_of_the_weight(submission):
+    on_meta(lambda: submission.interleaved_to_half_split(torch.randn(12, 8, device="meta"), 2))
