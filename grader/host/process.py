@@ -63,11 +63,16 @@ class Zygote:
         self._inside = inside
         self._numbers = itertools.count(1)
         self._unanswered = 0
+        self._gone = False
         self.isolation = isolation
 
     @classmethod
-    def forked(cls) -> Zygote:
-        """Fork this process.  Call it with torch imported and nothing of an exercise loaded."""
+    def forked(cls, meta: bool = True) -> Zygote:
+        """Fork this process.  Call it with torch imported and nothing of an exercise loaded.
+
+        Args:
+            meta: whether its hosts will compute on the meta device, which takes a second to prepare.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         scratch = Path(tempfile.mkdtemp(prefix="kit-host-"))
         pid = os.fork()
@@ -76,7 +81,7 @@ class Zygote:
                 _close_all_but(theirs.fileno())
                 limits.die_with_parent()
                 os.setpgid(0, 0)
-                zygote.run(theirs)
+                zygote.run(theirs, meta)
             finally:
                 os._exit(1)
         theirs.close()
@@ -128,6 +133,7 @@ class Zygote:
         try:
             socket.send_fds(self._control, [msgspec.msgpack.encode(order)], [theirs.fileno(), write_end])
         except OSError as error:
+            self._gone = True  # the kernel closes its socket a moment before it can be waited for
             ours.close()
             os.close(read_end)
             raise GraderFault("the process that starts hosts is gone", "grade again") from error
@@ -148,15 +154,19 @@ class Zygote:
             while self._unanswered and (wait or select.select([self._control], [], [], 0)[0]):
                 ready, _, _ = select.select([self._control], [], [], _END_SECONDS)
                 if not ready or not self._control.recv(1):
+                    self._gone = True
                     return False
                 self._unanswered -= 1
         except OSError:
+            self._gone = True
             return False
         return True
 
     @property
     def alive(self) -> bool:
-        """Whether the zygote still runs."""
+        """Whether the zygote still runs and obeys."""
+        if self._gone:
+            return False
         with contextlib.suppress(ChildProcessError):
             return os.waitpid(self._pid, os.WNOHANG)[0] == 0
         return False

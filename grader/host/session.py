@@ -142,7 +142,12 @@ class Session:
             wire.GeneratorData(generator.get_state().numpy().tobytes(), slot)
             for slot, generator in enumerate(generators)
         ]
-        return wire.Returned(request.id, value, mutated, states, touched, report)
+        changed = [
+            (place, tensor_to_wire(arg))
+            for place, (name, arg) in enumerate(zip(names, args, strict=False))
+            if name in mutated and isinstance(arg, torch.Tensor)
+        ]
+        return wire.Returned(request.id, value, mutated, changed, states, touched, report)
 
     def _backward(self, request: wire.Backward) -> wire.Reply:
         outputs, leaves = self._outputs[request.call], self._inputs[request.call]

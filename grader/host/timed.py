@@ -1,10 +1,11 @@
-"""Timed calls in a host: many calls for one request, their answers frozen before the request is answered.
+"""Timed calls in a host: many calls for one request, their answers bound before the request is answered.
 
-The judge's clock runs from sending the arguments to receiving the digests of all
-results.  So nothing can be computed before the clock starts (the arguments are
-not there yet) or after it stops (an answer that is fetched later must have the
-digest that was sent), and which call will be looked at is not known until all
-are done.
+The judge's clock runs from sending the arguments to receiving a fingerprint of
+every result.  So nothing can be computed before the clock starts (the arguments
+are not there yet) or after it stops (an answer that is fetched later must have
+the fingerprint that was sent), and which call will be looked at is not known
+until all are done.  Between calls the arguments are rolled in place: an answer
+kept for the same object, or the same memory, is a wrong answer.
 """
 
 from __future__ import annotations
@@ -17,19 +18,37 @@ from typing import Any
 import torch
 
 from grader.host import wire
+from grader.host.values import Encoder
 
-DIGEST_BYTES = 16
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _Call = tuple[list[Any], dict[str, Any], list[torch.Tensor]]
 """Arguments by place, by name, and those among them that want gradients."""
 
 
-def digest(encoded: bytes) -> bytes:
-    """What stands for a result: a hash of its encoded value."""
-    return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
+def fingerprint(value: Any) -> bytes:
+    """What stands for a result: its structure, and the sum of every tensor's bits as 64-bit words.
+
+    A sum is quick, so that taking it hardly counts beside the call; and it binds: who knows the sum of the right
+    answer's bits has computed the right answer.
+    """
+    return hashlib.blake2b(repr(_outline(value)).encode(), digest_size=16).digest()
+
+
+def roll(value: Any, turn: int) -> None:
+    """Roll every tensor inside a value by `turn` elements, in place, as flattened."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() > 1:
+            with torch.no_grad():
+                value.copy_(torch.roll(value, turn))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            roll(item, turn)
+    elif isinstance(value, dict):
+        roll(list(value.values()), turn)
 
 
 class TimedCalls:
-    """The timed calls of one session; keeps the last request's results, as bytes.
+    """The timed calls of one session; keeps the last request's results.
 
     Args:
         decode: a wire value to this side's, collecting leaves that want gradients.
@@ -44,63 +63,116 @@ class TimedCalls:
         resolve: Callable[[str | wire.Ref, str | None], Callable[..., Any]],
     ) -> None:
         self._decode, self._encode, self._resolve = decode, encode, resolve
-        self._results: list[bytes] = []
+        self._results: list[Any] = []
 
     def run(self, request: wire.Timed) -> wire.Reply:
-        """Run one call per argument set, in order, and answer with a digest of each result."""
+        """Run the calls in order and answer with a fingerprint of each result."""
+        self._results = []
         function = self._resolve(request.target, request.method)
         torch.set_num_threads(1)  # the learner's file may have asked for more; a time is that of one thread
         sets = [self._arguments(values) for values in request.arguments]
+        calls = [sets[place % len(sets)] for place in range(len(request.turns))]
+
+        def prepare(place: int) -> None:
+            if request.turns[place]:
+                roll(calls[place][:2], request.turns[place])
+
+        results: list[Any] = []
         if request.device == "cuda":
-            results, inside_ns = self._on_events(function, sets, request.backward)
+            inside_ns = _on_events(function, calls, prepare, request.backward, results)
         else:
-            begin_ns = time.perf_counter_ns()
-            results = [_one(function, *each, request.backward) for each in sets]
-            inside_ns = time.perf_counter_ns() - begin_ns
-        self._results = [wire.encode(self._encode(result)) for result in results]
-        return wire.TimedRun([digest(result) for result in self._results], inside_ns)
+            inside_ns = 0
+            for place, call in enumerate(calls):
+                prepare(place)
+                begin_ns = time.perf_counter_ns()
+                result = _one(function, call, request.backward)
+                inside_ns += time.perf_counter_ns() - begin_ns
+                results.append(result)
+        self._results = results
+        return wire.TimedRun([fingerprint(result) for result in results], inside_ns)
 
     def answer(self, request: wire.TimedAnswer) -> wire.Reply:
-        """The result of one of the last request's calls, as it was when the clock stopped."""
-        return wire.Frozen(self._results[request.place])
+        """The result of one of the last request's calls."""
+        return wire.Returned(0, self._encode(self._results[request.place]))
 
     def _arguments(self, values: wire.Arguments) -> _Call:
         leaves: list[torch.Tensor] = []
         args = [self._decode(value, leaves) for value in values.args]
         return args, {name: self._decode(value, leaves) for name, value in values.kwargs}, leaves
 
-    def _on_events(self, function: Callable[..., Any], sets: list[_Call], backward: bool) -> tuple[list[Any], int]:
-        from grader.meter.cuda import CudaClock, time_calls
 
-        results: list[Any] = []
+def _on_events(
+    function: Callable[..., Any],
+    calls: list[_Call],
+    prepare: Callable[[int], None],
+    backward: bool,
+    results: list[Any],
+) -> int:
+    from grader.meter.cuda import CudaClock, time_calls
 
-        def runner(each: _Call) -> Callable[[], object]:
-            return lambda: results.append(_one(function, *each, backward))
+    def runner(call: _Call) -> Callable[[], object]:
+        return lambda: results.append(_one(function, call, backward))
 
-        sample = time_calls([runner(each) for each in sets], CudaClock.of(torch.device("cuda")))
-        return results, sample.event_ns
+    clock = CudaClock.of(torch.device("cuda"))
+    return time_calls([runner(call) for call in calls], clock, prepare).event_ns
 
 
-def _one(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], leaves: list[torch.Tensor], backward: bool
-) -> Any:
+def _one(function: Callable[..., Any], call: _Call, backward: bool) -> Any:
     """One call; with `backward`, its result and the gradients of its arguments under the sum of its floats."""
+    args, kwargs, leaves = call
     if not backward:
         with torch.no_grad():
             return function(*args, **kwargs)
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         torch.nn.Module.zero_grad(owner)
+    for leaf in leaves:
+        leaf.grad = None
     result = function(*args, **kwargs)
-    total = _sum_of_floats(result)
+    total = sum_of_floats(result)
     if total.requires_grad:
         total.backward()  # type: ignore[no-untyped-call]
-    return result, tuple(leaf.grad for leaf in leaves)
+    return without_graph(result), tuple(leaf.grad for leaf in leaves)
 
 
-def _sum_of_floats(value: Any) -> torch.Tensor:
+def sum_of_floats(value: Any) -> torch.Tensor:
+    """The sum of all floating tensors with a gradient inside a value."""
     if isinstance(value, torch.Tensor):
-        return value.float().sum() if value.is_floating_point() and value.requires_grad else torch.zeros(())
+        wanted = value.is_floating_point() and value.requires_grad
+        return value.float().sum() if wanted else torch.zeros((), device=value.device)
     if isinstance(value, tuple | list):
-        return sum((_sum_of_floats(item) for item in value), torch.zeros(()))
+        sums = [sum_of_floats(item) for item in value]
+        return sum(sums[1:], sums[0]) if sums else torch.zeros(())
     return torch.zeros(())
+
+
+def without_graph(value: Any) -> Any:
+    """The value with its tensors detached."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, tuple | list):
+        items = [without_graph(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value
+
+
+def _outline(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN_TENSORS and value.layout is torch.strided:
+        return (str(value.dtype), tuple(value.shape), _sum_of_bits(value))
+    if isinstance(value, tuple | list):
+        return [isinstance(value, tuple), *(_outline(item) for item in value)]
+    if kind is dict:
+        return [(repr(key), _outline(item)) for key, item in value.items()]
+    return wire.encode(Encoder()(value))
+
+
+def _sum_of_bits(tensor: torch.Tensor) -> int:
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if not flat.numel():
+        return 0
+    words = flat.view(torch.uint8)
+    whole = words.numel() // 8 * 8
+    total = int(words[whole:].sum()) if whole < words.numel() else 0
+    # A copy at an odd offset is never needed: a fresh contiguous tensor starts at an aligned address.
+    return total + (int(words[:whole].view(torch.int64).sum()) if whole else 0)

@@ -165,11 +165,16 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class Timed(msgspec.Struct, frozen=True, tag="timed"):
-    """Call once per argument set, in order, and keep the results (see `grader.host.timed`)."""
+    """Call once per entry of `turns`, and keep the results (see `grader.host.timed`).
+
+    Call number i gets argument set i modulo their number, after its tensors have been rolled by `turns[i]` elements
+    (0: left as they are).
+    """
 
     target: str | Ref
     method: str | None
     arguments: list[Arguments]
+    turns: list[int]
     backward: bool = False
     device: str = "cpu"
 
@@ -193,11 +198,13 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 
 
 class Returned(msgspec.Struct, frozen=True, tag="returned"):
-    """A call came back.  `mutated` names arguments that were changed in place."""
+    """A call came back.  `mutated` names arguments that were changed in place, `changed` holds the positional tensors
+    among them, by place, as they are now."""
 
     id: int
     value: Value
     mutated: list[str] = []
+    changed: list[tuple[int, TensorData]] = []
     generators: list[GeneratorData] = []
     global_rng_touched: bool = False
     meter: bytes = b""
@@ -228,24 +235,17 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
 
 
 class TimedRun(msgspec.Struct, frozen=True, tag="timed_run"):
-    """Every call of a `Timed` is done: a digest of each result, and the time by the host's own clock."""
+    """Every call of a `Timed` is done: a fingerprint of each result, and the calls' time by the host's own clock."""
 
-    digests: list[bytes]
+    fingerprints: list[bytes]
     inside_ns: int
 
 
-class Frozen(msgspec.Struct, frozen=True, tag="frozen"):
-    """A timed call's result, as it was encoded when the clock stopped."""
-
-    encoded: bytes
-
-
-Reply = Loaded | Returned | Gradients | Raised | TimedRun | Frozen
+Reply = Loaded | Returned | Gradients | Raised | TimedRun
 
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
-_value_decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
 
 
 def encode(message: Request | Reply | Value) -> bytes:
@@ -265,14 +265,6 @@ def decode_reply(data: bytes | bytearray) -> Reply:
     """A host's reply.  Raises ProtocolError."""
     try:
         return _reply_decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(str(error)) from None
-
-
-def decode_value(data: bytes | bytearray) -> Value:
-    """A value that travelled encoded.  Raises ProtocolError."""
-    try:
-        return _value_decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise ProtocolError(str(error)) from None
 

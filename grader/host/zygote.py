@@ -45,12 +45,13 @@ class End(msgspec.Struct, frozen=True, tag="end"):
 Order = Fork | End
 
 
-def run(control: socket.socket) -> None:
+def run(control: socket.socket, meta: bool = True) -> None:
     """Obey orders until the other end closes.  Never returns to a caller that has work left: the process ends."""
     limits.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle; it closes this socket
     meters = available_meters()
-    prepare_meta()
+    if meta:
+        prepare_meta()
     hosts: dict[str, int] = {}
     while True:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from grader.errors import ContentError, GraderFault, KitError, RequestError
+from grader.host import wire
 from grader.judge.orders import Fault, Finished, GradeOrder, Progress, encoder, event_decoder
 from grader.model import Attempt
 
@@ -29,7 +30,6 @@ class JudgeClient:
     def __init__(self, interactive: bool = False) -> None:
         ours, theirs = socket.socketpair()
         self._channel = ours
-        self._lines = ours.makefile("rb")
         self._home = tempfile.TemporaryDirectory(prefix="kit-home-")
         self._log = tempfile.TemporaryFile()
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
@@ -53,9 +53,9 @@ class JudgeClient:
             KitError: the request was wrong, or the grader failed.
         """
         try:
-            self._channel.sendall(encoder.encode(order) + b"\n")
-            for line in self._lines:
-                event = event_decoder.decode(line)
+            self._channel.sendall(wire.frame(encoder.encode(order)))
+            while True:
+                event = event_decoder.decode(wire.receive(self._channel))
                 match event:
                     case Finished():
                         return event.attempt
@@ -63,7 +63,7 @@ class JudgeClient:
                         raise _error(event)
                     case _:
                         progress(event)
-        except (BrokenPipeError, ConnectionResetError):
+        except (wire.Closed, BrokenPipeError, ConnectionResetError):
             pass
         raise GraderFault("the judge ended before it had graded the file", self._last_words() or "grade again")
 
@@ -74,9 +74,7 @@ class JudgeClient:
 
     def close(self) -> None:
         """End the judge and everything below it."""
-        for stream in (self._lines, self._channel):
-            with contextlib.suppress(OSError):
-                stream.close()
+        self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)
         if self._process.poll() is None:

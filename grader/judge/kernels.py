@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import msgspec
 
 from grader.judge.faults import CheckFailed
 from grader.meter.compile_report import CompileReport, compile_kernels
-from grader.meter.triton_records import Fault, FaultKind, MeterReport
+from grader.meter.triton_records import Fault, FaultKind, MeterReport, Options
 
 METER = "triton"
 BYTES_LIMIT = 1.1
@@ -23,6 +24,18 @@ class KernelFault(CheckFailed):
     def __init__(self, message: str, seen: tuple[Any, ...]) -> None:
         super().__init__(message)
         self.seen = seen
+
+
+def meter(launcher: Any, far: dict[int, int] | None = None, reverse: bool = False) -> str:
+    """The meter of a call and its options, with tensors named as the reference names its parameters.
+
+    Args:
+        launcher: the reference's function.
+        far: distance in elements of the rows of these arguments, by place.
+        reverse: run every grid last to first.
+    """
+    names = tuple(inspect.signature(launcher).parameters) if callable(launcher) else ()
+    return f"{METER}:{msgspec.json.encode(Options(far or {}, reverse, names)).decode()}"
 
 
 def examine(call: str, data: bytes) -> MeterReport:

@@ -1,4 +1,4 @@
-"""What the command line and the judge say to each other: JSON lines over one socket."""
+"""What the command line and the judge say to each other: msgpack frames over one socket."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class Fault(msgspec.Struct, frozen=True, tag="fault"):
 Progress = Started | Tested | Diagnosing | Measuring | Judged
 Event = Progress | Finished | Fault
 
-encoder = msgspec.json.Encoder()
-order_decoder: msgspec.json.Decoder[GradeOrder] = msgspec.json.Decoder(GradeOrder)
-event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+encoder = msgspec.msgpack.Encoder()
+order_decoder: msgspec.msgpack.Decoder[GradeOrder] = msgspec.msgpack.Decoder(GradeOrder)
+event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 
-from grader.host import limits, zygote
+from grader.host import limits, wire, zygote
 from grader.host.process import Zygote
 
 
@@ -22,7 +22,7 @@ def main() -> int:
     os.set_inheritable(channel.fileno(), False)
     zygote.prepare_torch()
     process_zygote = Zygote.forked()
-    reference_zygote = Zygote.forked()  # for timed hosts of the solution: submissions come from the other one
+    reference_zygote = Zygote.forked(meta=False)  # for timed hosts of the solution: submissions come from the other one
     limits.hide_memory()
     return _serve(channel, process_zygote, reference_zygote)
 
@@ -35,21 +35,20 @@ def _serve(channel: socket.socket, process_zygote: Zygote, reference_zygote: Zyg
     from grader.judge.session import Judge
 
     judge = Judge(process_zygote, reference_zygote=reference_zygote)
-    lines = channel.makefile("rb")
 
     def send(event: orders.Event) -> None:
-        channel.sendall(orders.encoder.encode(event) + b"\n")
+        channel.sendall(wire.frame(orders.encoder.encode(event)))
 
     try:
-        for line in lines:
+        while True:
             try:
-                order = orders.order_decoder.decode(line)
+                order = orders.order_decoder.decode(wire.receive(channel))
                 send(orders.Finished(judge.grade(order, send)))
             except KitError as error:
                 send(orders.Fault(error.message, error.hint, error.exit_code))
             except msgspec.DecodeError as error:
                 send(orders.Fault(f"the judge was sent an order it cannot read: {error}", "", 3))
-    except (BrokenPipeError, ConnectionResetError):
+    except (wire.Closed, BrokenPipeError, ConnectionResetError):
         return 0
     finally:
         judge.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -42,6 +43,10 @@ _FAULTS: dict[str, type[TestFault]] = {
 }
 _SPEAKING = (Outcome.FAILED, Outcome.ERROR)
 TESTS_PER_HOST = 8
+TIMEOUTS_PER_PART = 3
+"""After so many tests of a part ran out of time its others are not run: the part is lost already, and each would
+take its whole deadline again."""
+NOT_RUN = "not run: {count} tests of this part ran out of time already"
 _SENTENCES = {
     "timeout": "no answer within {seconds:g} s, so the process was killed; look for a loop that does not end",
     "crashed": "your code ended its process before it answered (os._exit, a crash in native code, or a killed process)",
@@ -87,7 +92,7 @@ class HostChannel:
 class Hosts:
     """Hosts for one file's tests.  The next one is forked, and loads the file, while one is in use."""
 
-    def __init__(self, zygote: Zygote, bounds: limits.Limits, load: wire.Load) -> None:
+    def __init__(self, zygote: Callable[[], Zygote], bounds: limits.Limits, load: wire.Load) -> None:
         self._zygote, self._bounds, self._load = zygote, bounds, load
         self._next: Host | None = None
         self._used: Host | None = None
@@ -130,7 +135,10 @@ class Hosts:
             self._next = None
 
     def _start(self) -> Host:
-        host = self._zygote.host(self._bounds)
+        try:
+            host = self._zygote().host(self._bounds)
+        except GraderFault:  # the learner's code has killed the zygote; asking again gives a new one
+            host = self._zygote().host(self._bounds)
         with contextlib.suppress(HostLost):  # its reply will tell how it ended
             host.send(self._load)
         return host
@@ -275,17 +283,22 @@ class Judge:
                     return
                 yield run_test(pack, test, submission, order.seed, order.device), "", ""
             return
-        hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
+        hosts = Hosts(lambda: self.zygote(order.isolation), self._bounds, load)
         try:
+            slow: Counter[int] = Counter()
             for test in tests:
+                if slow[test.part] >= TIMEOUTS_PER_PART:
+                    yield Ended(test, Outcome.TIMEOUT, NOT_RUN.format(count=TIMEOUTS_PER_PART)), "", ""
+                    continue
                 end, printed, fault = self._in_host(pack, test, order, hosts)
+                slow[test.part] += end.outcome is Outcome.TIMEOUT
                 yield end, printed, fault
                 if fault:
                     return
                 untouched = end.outcome is Outcome.PASSED or end.not_started
                 if not untouched and not hosts.drop(wait=end.outcome not in _SPEAKING):
                     hosts.close()
-                    hosts = Hosts(self.zygote(order.isolation), self._bounds, load)
+                    hosts = Hosts(lambda: self.zygote(order.isolation), self._bounds, load)
         finally:
             hosts.close()
 

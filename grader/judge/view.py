@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import msgspec
 import torch
 
 from grader.host import wire
@@ -117,20 +116,20 @@ class Submission:
         return RemoteClass(self, name, expected) if kind == "class" else RemoteFunction(self, name, expected)
 
     def metered(
-        self, name: str, *args: Any, far: dict[str, int] | None = None, reverse: bool = False, **kwargs: Any
+        self, name: str, *args: Any, far: dict[int, int] | None = None, reverse: bool = False, **kwargs: Any
     ) -> tuple[Any, MeterReport]:
         """Call a kernel's launcher; its result, and what its kernels did.
 
         Args:
             name: the launcher.
             args: its arguments, as in a plain call.
-            far: distance in elements of the rows of these parameters, so that offsets pass 2^31.
+            far: distance in elements of the rows of these arguments, by place, so that offsets pass 2^31.
             reverse: run the programs of every grid last to first, as a GPU may.
             kwargs: its keyword arguments.
         """
         expected = getattr(self, name)._expected
-        options = msgspec.json.encode({"far": far or {}, "reverse": reverse}).decode()
-        result, _ = self.call(name, None, args, kwargs, name, expected, f"{self.meter}:{options}")
+        meter = kernels.meter(expected, far or {}, reverse)
+        result, _ = self.call(name, None, args, kwargs, name, expected, meter)
         assert self.report is not None
         return result, self.report
 
@@ -195,6 +194,13 @@ class Submission:
         if reply.mutated and not self._may_mutate:
             what = " and ".join(reply.mutated)
             raise BadReturn(f"{text} changed {what} in place; arguments must be left as they were")
+        for place, value in reply.changed:
+            if place >= len(args) or not isinstance(args[place], torch.Tensor) or args[place].is_meta:
+                raise wire.ProtocolError("an argument changed that was not sent")
+            changed = tensor_from_wire(value)
+            if changed.shape != args[place].shape or changed.dtype != args[place].dtype:
+                raise BadReturn(f"{text} changed the shape or dtype of argument {place + 1}")
+            args[place].copy_(changed)
         annotation = return_annotation(expected)
         if problem := complaint(reply.value, annotation):
             raise BadReturn(f"{text} {problem}", Mismatch(what=text, actual=describe(reply.value)))
@@ -267,7 +273,8 @@ class RemoteFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         submission = self._submission
-        return submission.call(self._name, None, args, kwargs, self._name, self._expected, submission.meter)[0]
+        meter = submission.meter and kernels.meter(self._expected)
+        return submission.call(self._name, None, args, kwargs, self._name, self._expected, meter)[0]
 
     def metered(self, meter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
         """Call under a meter of the host's; the result and the meter's report."""

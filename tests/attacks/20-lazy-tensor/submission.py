@@ -1,0 +1,29 @@
+"""Returns a tensor subclass that pretends to be what it is compared with."""
+
+import torch
+from torch import nn
+
+
+
+class Lazy(torch.Tensor):
+    """Computes nothing until it is looked at."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        """Agree with everything."""
+        return torch.tensor(True)
+
+
+class GroupedQueryAttention(nn.Module):
+    """Wrong on purpose: the heads do not attend to anything."""
+
+    def __init__(self, d_model, n_heads, n_kv_heads):
+        super().__init__()
+        d = d_model // n_heads
+        self.q_proj = nn.Linear(d_model, n_heads * d, bias=False)
+        self.k_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.v_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.o_proj = nn.Linear(n_heads * d, d_model, bias=False)
+
+    def forward(self, x, kv_cache=None, use_cache=False):
+        return torch.zeros_like(x).as_subclass(Lazy), None

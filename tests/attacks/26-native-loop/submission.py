@@ -1,0 +1,21 @@
+"""Hangs in native code that holds the interpreter's lock."""
+
+import torch
+from torch import nn
+import re
+
+
+class GroupedQueryAttention(nn.Module):
+    """Wrong on purpose: the heads do not attend to anything."""
+
+    def __init__(self, d_model, n_heads, n_kv_heads):
+        super().__init__()
+        d = d_model // n_heads
+        self.q_proj = nn.Linear(d_model, n_heads * d, bias=False)
+        self.k_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.v_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.o_proj = nn.Linear(n_heads * d, d_model, bias=False)
+
+    def forward(self, x, kv_cache=None, use_cache=False):
+        re.match(r'(a+)+$', 'a' * 64 + 'b')
+        return x, None

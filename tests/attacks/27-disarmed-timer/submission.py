@@ -1,0 +1,30 @@
+"""Disarms every timer and signal handler it can reach, then hangs."""
+
+import torch
+from torch import nn
+import faulthandler
+import signal
+import threading
+
+
+class GroupedQueryAttention(nn.Module):
+    """Wrong on purpose: the heads do not attend to anything."""
+
+    def __init__(self, d_model, n_heads, n_kv_heads):
+        super().__init__()
+        d = d_model // n_heads
+        self.q_proj = nn.Linear(d_model, n_heads * d, bias=False)
+        self.k_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.v_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.o_proj = nn.Linear(n_heads * d, d_model, bias=False)
+
+    def forward(self, x, kv_cache=None, use_cache=False):
+        for number in range(1, 32):
+            try:
+                signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError):
+                pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
+        threading.Event().wait()

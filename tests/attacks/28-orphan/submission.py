@@ -1,0 +1,34 @@
+"""Leaves a process of another session behind, twice removed, and hangs."""
+
+import torch
+from torch import nn
+import os
+import time
+
+
+def orphan():
+    """Fork twice, each into a session of its own; the grandchild leaves its pid and sleeps."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            with open("/tmp/kit-orphan-pid", "a") as file:
+                file.write(f"{os.getpid()}\n")
+            time.sleep(1000)
+        os._exit(0)
+
+
+class GroupedQueryAttention(nn.Module):
+    """Wrong on purpose: the heads do not attend to anything."""
+
+    def __init__(self, d_model, n_heads, n_kv_heads):
+        super().__init__()
+        d = d_model // n_heads
+        self.q_proj = nn.Linear(d_model, n_heads * d, bias=False)
+        self.k_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.v_proj = nn.Linear(d_model, n_kv_heads * d, bias=False)
+        self.o_proj = nn.Linear(n_heads * d, d_model, bias=False)
+
+    def forward(self, x, kv_cache=None, use_cache=False):
+        orphan()
+        time.sleep(1000)
