@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader.host import seccomp
+
 MEBIBYTE = 1 << 20
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 36, 38
 _LAST_CAPABILITY = 63
@@ -27,6 +29,8 @@ class Limits:
     file_bytes: int = 64 * MEBIBYTE
     """The size of any one file the learner's code writes."""
     open_files: int = 256
+    may_fork: bool = True
+    """Whether the learner's code may make processes; under bwrap it may not, which is what stops a fork bomb."""
     load_seconds: float = 10.0
     """How long the learner's file may take to import."""
 
@@ -58,6 +62,8 @@ def apply(limits: Limits) -> None:
         # gigabytes of address space that torch reserves and never touches.
         _lower(resource.RLIMIT_DATA, data_bytes)
         drop_privileges()
+        if not limits.may_fork:
+            seccomp.forbid_processes()
 
 
 def drop_privileges() -> None:
