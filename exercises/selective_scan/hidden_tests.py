@@ -344,6 +344,18 @@ def test_chunks_that_divide_and_chunks_that_do_not(submission, reference, rng, c
 
 
 @part(3)
+def test_any_chunk_from_one_up_is_accepted(submission, rng):
+    args = inputs(rng, 2, 11, 3, 4)
+    refused = []
+    for chunk in range(1, 14):
+        try:
+            submission.chunked_selective_scan(*args, chunk)
+        except ValueError:
+            refused.append(chunk)
+    check(not refused, "11 steps can be cut into chunks of any size, dividing or not", seen=tuple(refused))
+
+
+@part(3)
 @pytest.mark.parametrize("chunk", [8, 23])
 def test_a_chunk_longer_than_the_sequence(submission, reference, rng, chunk):
     args = inputs(rng, 2, 7, 3, 4)

@@ -1,0 +1,39 @@
+"""What a selective scan should cost.  The names injected here are listed in CONTRIBUTING.md."""
+
+CHUNK = 32
+
+
+def _inputs(rng, batch, steps, channels, states):
+    x = rng.normal(batch, steps, channels)
+    delta = rng.uniform(0.01, 0.2, batch, steps, channels)
+    A = -rng.uniform(0.5, 2.0, channels, states)
+    B, C = rng.normal(batch, steps, states), rng.normal(batch, steps, states)
+    return x, delta, A, B, C, rng.normal(channels)
+
+
+@cost("tensor operations of a chunked scan")
+def chunked_operations(submission, reference, rng):
+    steps = 1024
+    inputs = _inputs(rng, 2, steps, 3, 2)
+    scan, ref = submission.chunked_selective_scan, reference.chunked_selective_scan
+    # The reference scans by doubling, which is more FLOPs than a loop over chunks.
+    spent, _ = both(scan, ref, *inputs, CHUNK, plausible=0.05)
+    return spent.operations / steps
+
+
+@speed("scan")
+def scan(module):
+    return module.selective_scan, lambda rng: arguments(*_inputs(rng, 2, 96, 16, 8))
+
+
+@speed("chunked scan against the kit's loop")
+def chunked(module, side):
+    if side == "reference":
+        loop = module.selective_scan
+        return loop, lambda rng: arguments(*_inputs(rng, 2, 512, 4, 4))
+    return module.chunked_selective_scan, lambda rng: arguments(*_inputs(rng, 2, 512, 4, 4), CHUNK)
+
+
+@growth("time of a chunked scan against T", sizes=(256, 512, 1024, 2048))
+def chunked_growth(module, size):
+    return module.chunked_selective_scan, lambda rng: arguments(*_inputs(rng, 1, size, 4, 4), CHUNK)
