@@ -39,7 +39,9 @@ def roll(value: Any, turn: int) -> None:
     if isinstance(value, torch.Tensor):
         if value.numel() > 1:
             with torch.no_grad():
-                value.copy_(torch.roll(value, turn))
+                flat = value.detach().reshape(-1)
+                place = turn % flat.numel()
+                value.copy_(torch.cat((flat[-place:], flat[:-place])).view(value.shape) if place else value)
     elif isinstance(value, tuple | list):
         for item in value:
             roll(item, turn)
@@ -171,8 +173,9 @@ def _sum_of_bits(tensor: torch.Tensor) -> int:
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if not flat.numel():
         return 0
+    if flat.storage_offset() * flat.element_size() % 8:
+        flat = flat.clone()  # 64-bit words start at multiples of 8 bytes
     words = flat.view(torch.uint8)
     whole = words.numel() // 8 * 8
     total = int(words[whole:].sum()) if whole < words.numel() else 0
-    # A copy at an odd offset is never needed: a fresh contiguous tensor starts at an aligned address.
     return total + (int(words[:whole].view(torch.int64).sum()) if whole else 0)

@@ -166,15 +166,17 @@ class SpeedJudge:
     def _compare(self, sides: _Sides, build: _Building, backward: bool) -> Comparison:
         """A benchmark built three times, all with the same weights."""
         try:
-            local, draw = build(self._pack.reference, "submission")
-            theirs_local, _ = build(self._pack.reference, "reference")
+            local, my_draw = build(self._pack.reference, "submission")
+            theirs_local, their_draw = build(self._pack.reference, "reference")
             theirs, _ = build(sides.their_module, "reference")
             _give_weights(theirs_local, theirs, self._device)
         except (TestFault, TypeError, AttributeError, ValueError) as error:
             raise ContentError(f"{self._pack.exercise.slug}: a speed benchmark is at fault: {error}") from error
         mine, _ = build(sides.my_module, "submission")
         _give_weights(local, mine, self._device)
-        return Comparison((sides.mine, mine), (sides.theirs, theirs), draw, local, self._device, backward)
+        return Comparison(
+            (sides.mine, mine, my_draw), (sides.theirs, theirs, their_draw), local, self._device, backward
+        )
 
     # ------------------------------------------------------------------------------ verdicts
 

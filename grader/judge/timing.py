@@ -18,7 +18,7 @@ import torch
 from grader.errors import GraderFault
 from grader.host import wire
 from grader.host.process import Host, HostLost
-from grader.host.timed import digest
+from grader.host.timed import fingerprint, roll, sum_of_floats, without_graph
 from grader.host.values import Encoder
 from grader.judge import compare
 from grader.judge.benchmarks import Draw, Given
@@ -28,8 +28,12 @@ from grader.judge.view import RemoteFunction, RemoteMethod, RemoteObject, Submis
 from grader.meter.cuda import CudaSample, charged_ns
 from grader.meter.paired import Overdue
 
-REQUEST_LIMIT_BYTES = 32 << 20
+REQUEST_LIMIT_BYTES = 8 << 20
 """Arguments of one sample together: what they cost to send is subtracted, but must stay small beside the work."""
+RESULTS_LIMIT_BYTES = 192 << 20
+"""Results of one sample together: the host keeps them until one has been looked at."""
+OWN_ARGUMENTS_BYTES = 4096
+"""Arguments smaller than this are sent for every call; larger ones are sent once and rolled between calls."""
 PARALLEL = 1.3
 """CPU time over wall time from which the work of a side did not run on one thread."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -51,12 +55,12 @@ class TimedSide:
 
     def __init__(self, host: Host, seconds: float, trusted: bool) -> None:
         self._host, self._seconds, self._trusted = host, seconds, trusted
-        self._digests: list[bytes] = []
+        self._fingerprints: list[bytes] = []
         self._wall_ns = 0
         self._cpu_start_ns = 0
 
     def run(self, request: wire.Timed) -> tuple[int, int]:
-        """Run one call per argument set.
+        """Run the calls of a request.
 
         Returns:
             Nanoseconds by this process's clock, and by the host's own (which only a trusted host's is worth).
@@ -79,13 +83,13 @@ class TimedSide:
             self._signal(signal.SIGSTOP)
         if isinstance(reply, wire.Raised):
             raise self._fault(f"a timed call raised {reply.type_name}: {reply.message}")
-        if not isinstance(reply, wire.TimedRun) or len(reply.digests) != len(request.arguments):
-            raise self._fault("tampering: timed calls were not answered by a digest each")
-        self._digests = reply.digests
+        if not isinstance(reply, wire.TimedRun) or len(reply.fingerprints) != len(request.turns):
+            raise self._fault("tampering: timed calls were not answered by a fingerprint each")
+        self._fingerprints = reply.fingerprints
         self._wall_ns += wall_ns
         return wall_ns, max(0, reply.inside_ns)
 
-    def answer(self, place: int) -> wire.Value:
+    def answer(self, place: int) -> Any:
         """The result of one call of the last run.
 
         Raises:
@@ -98,9 +102,11 @@ class TimedSide:
             raise self._fault(f"the process of the timed code ended: {lost.detail}") from None
         finally:
             self._signal(signal.SIGSTOP)
-        if not isinstance(reply, wire.Frozen) or digest(reply.encoded) != self._digests[place]:
-            raise self._fault("tampering: a timed call's answer was changed after the clock had stopped")
-        return wire.decode_value(reply.encoded)
+        if isinstance(reply, wire.Returned):
+            value = Submission(_Nobody())._value(reply.value)
+            if fingerprint(value) == self._fingerprints[place]:
+                return value
+        raise self._fault("tampering: a timed call's answer is not the one that was there when the clock stopped")
 
     def start_accounts(self) -> None:
         """Begin to hold CPU time against wall time."""
@@ -127,9 +133,8 @@ class Comparison:
     """A submission's callable and the reference's, given the same fresh inputs.
 
     Args:
-        mine: the side under test, and what to call there.
-        theirs: the reference's side, and what to call there.
-        draw: how a call's arguments are drawn.
+        mine: the side under test, what to call there and how to draw its arguments.
+        theirs: the same of the reference's side; it draws from the same random numbers.
         local: the reference's callable here, for the answers; called as the submission is.
         device: where tensors lie.
         backward: whether gradients are part of a call.
@@ -137,32 +142,39 @@ class Comparison:
 
     def __init__(
         self,
-        mine: tuple[TimedSide, Callee],
-        theirs: tuple[TimedSide, Callee],
-        draw: Draw,
+        mine: tuple[TimedSide, Callee, Draw],
+        theirs: tuple[TimedSide, Callee, Draw],
         local: Callable[..., Any],
         device: str = "cpu",
         backward: bool = False,
     ) -> None:
-        (self._mine, self._my_callee), (self._theirs, self._their_callee) = mine, theirs
-        self._draw, self._local = draw, local
-        self._device, self._backward = device, backward
+        (self._mine, self._my_callee, self._my_draw) = mine
+        (self._theirs, self._their_callee, self._their_draw) = theirs
+        self._local, self._device, self._backward = local, device, backward
         # Not of the run's seed: an answer that was worked out beforehand must be worth nothing.
         self._secret = secrets.randbits(62)
         self._chance = secrets.SystemRandom()
         self._overheads: dict[int, deque[int]] = {}
-        self._last: tuple[tuple[int, int], list[Given], list[wire.Arguments]] | None = None
         self._checked = False
+        rng = self._rng(-1)
+        sizes = [_tensor_bytes((given.args, given.kwargs)) for given in (self._my_draw(rng), self._their_draw(rng))]
+        self._own_arguments = min(sizes) < OWN_ARGUMENTS_BYTES
+        self._argument_bytes = max(sizes)
 
     def most_repetitions(self) -> int:
-        """How many calls' arguments fit into one request."""
-        _, wired = self._arguments(1, -1)
-        return max(1, REQUEST_LIMIT_BYTES // len(wire.encode(self._request(self._their_callee, wired))))
+        """How many calls one sample may hold: arguments and results must fit."""
+        given = self._my_draw(self._rng(-1))
+        with torch.no_grad():
+            result_bytes = _tensor_bytes(self._local(*given.args, **given.kwargs))
+        most = RESULTS_LIMIT_BYTES // max(1024, result_bytes)
+        if self._own_arguments:
+            most = min(most, REQUEST_LIMIT_BYTES // max(1024, self._argument_bytes))
+        return max(1, most)
 
     def sample_theirs(self, repetitions: int, draw: int) -> int:
         """One sample of the reference, in ns."""
-        _, wired = self._arguments(repetitions, draw)
-        wall_ns, inside_ns = self._theirs.run(self._request(self._their_callee, wired))
+        request = self._request(self._their_callee, self._their_draw, repetitions, draw)[0]
+        wall_ns, inside_ns = self._theirs.run(request)
         self._overheads.setdefault(repetitions, deque(maxlen=15)).append(max(0, wall_ns - inside_ns))
         return self._charged(wall_ns, inside_ns, repetitions)
 
@@ -174,19 +186,15 @@ class Comparison:
             TestFault: a call raised, or its answer is wrong.
         """
         if repetitions not in self._overheads:
-            # What it costs to send this many arguments and digests is known from the trusted side only.
+            # What it costs to send the arguments and get the fingerprints is known from the trusted side only.
             for place in range(3):
                 self.sample_theirs(repetitions, -100 - place)
-        given, wired = self._arguments(repetitions, draw)
-        wall_ns, inside_ns = self._mine.run(self._request(self._my_callee, wired))
+        request, sets = self._request(self._my_callee, self._my_draw, repetitions, draw)
+        wall_ns, inside_ns = self._mine.run(request)
         if not self._checked or self._chance.random() < 0.5:
             self._checked = True
-            self._check(given, self._chance.randrange(repetitions))
+            self._check(sets, request.turns, self._chance.randrange(repetitions))
         return self._charged(wall_ns, inside_ns, repetitions)
-
-    def _request(self, callee: Callee, wired: list[wire.Arguments]) -> wire.Timed:
-        target, method, _ = callee.wire_place
-        return wire.Timed(target, method, wired, self._backward, self._device)
 
     def _charged(self, wall_ns: int, inside_ns: int, repetitions: int) -> int:
         """The sample without the way there and back, by the judge's clock on both sides."""
@@ -195,32 +203,42 @@ class Comparison:
             return charged_ns(CudaSample(inside_ns, repetitions), wall_ns, overhead_ns)
         return max(1, round(max(wall_ns - overhead_ns, 0.02 * wall_ns)))
 
-    def _arguments(self, repetitions: int, draw: int) -> tuple[list[Given], list[wire.Arguments]]:
-        if self._last is None or self._last[0] != (repetitions, draw):
-            rng = Rng((self._secret + draw) % 2**62, self._device)
-            given = [self._draw(rng) for _ in range(repetitions)]
-            self._last = (repetitions, draw), given, [_wired(each, self._backward) for each in given]
-        return self._last[1], self._last[2]
+    def _rng(self, draw: int) -> Rng:
+        return Rng((self._secret + draw) % 2**62, self._device)
 
-    def _check(self, given: Sequence[Given], place: int) -> None:
-        value = Submission(_Nobody())._value(self._mine.answer(place))
-        expected = self._expected(given[place])
-        if found := compare.mismatch(value, expected, None, True):
+    def _request(
+        self, callee: Callee, draw_arguments: Draw, repetitions: int, draw: int
+    ) -> tuple[wire.Timed, list[Given]]:
+        rng = self._rng(draw)
+        sets = [draw_arguments(rng) for _ in range(repetitions if self._own_arguments else 1)]
+        turns = [0] * repetitions
+        if not self._own_arguments:
+            turner = self._rng(draw)
+            turns[1:] = [turner.integers(1, 1 << 30) for _ in range(repetitions - 1)]
+        wired = [_wired(given, self._backward) for given in sets]
+        target, method, _ = callee.wire_place
+        return wire.Timed(target, method, wired, turns, self._backward, self._device), sets
+
+    def _check(self, sets: Sequence[Given], turns: Sequence[int], place: int) -> None:
+        given = sets[place % len(sets)]
+        args, kwargs = _copied(given.args), _copied(given.kwargs)
+        for turn in turns[: place + 1]:
+            if turn:
+                roll((args, kwargs), turn)
+        value = self._mine.answer(place)
+        if found := compare.mismatch(value, self._expected(args, kwargs), None, True):
             raise TestFault("a timed call's answer is wrong, though the tests' are right", found)
 
-    def _expected(self, given: Given) -> Any:
+    def _expected(self, args: Any, kwargs: Any) -> Any:
         if not self._backward:
             with torch.no_grad():
-                return self._local(*given.args, **given.kwargs)
-        leaves: list[torch.Tensor] = []
-        args = _with_grad(list(given.args), leaves)
-        kwargs = {name: _with_grad(value, leaves) for name, value in given.kwargs.items()}
+                return self._local(*args, **kwargs)
+        leaves = [tensor.requires_grad_() for tensor in _tensors((args, list(kwargs.values()))) if _is_float(tensor)]
         result = self._local(*args, **kwargs)
-        total = sum(
-            (t.float().sum() for t in _tensors(result) if t.requires_grad), torch.zeros((), device=self._device)
-        )
-        total.backward()  # type: ignore[no-untyped-call]
-        return _plain(result), tuple(leaf.grad for leaf in leaves)
+        total = sum_of_floats(result)
+        if total.requires_grad:
+            total.backward()  # type: ignore[no-untyped-call]
+        return without_graph(result), tuple(leaf.grad for leaf in leaves)
 
 
 class _Nobody:
@@ -243,7 +261,7 @@ def _wired(given: Given, backward: bool) -> wire.Arguments:
     count = iter(range(1 << 30))
 
     def slot_of(tensor: torch.Tensor) -> int:
-        return next(count) if backward and tensor.is_floating_point() else -1
+        return next(count) if backward and _is_float(tensor) else -1
 
     encode = Encoder(slot_of, _ref_of, keep_strides=True)
     return wire.Arguments(
@@ -255,16 +273,8 @@ def _ref_of(value: Any) -> wire.Ref | None:
     return value._ref if isinstance(value, RemoteObject) else None
 
 
-def _with_grad(value: Any, leaves: list[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        if not value.is_floating_point():
-            return value
-        leaves.append(value.detach().clone().requires_grad_())
-        return leaves[-1]
-    if isinstance(value, tuple | list):
-        items = [_with_grad(item, leaves) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
-    return value
+def _is_float(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point()
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -272,13 +282,22 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [value]
     if isinstance(value, tuple | list):
         return [tensor for item in value for tensor in _tensors(item)]
+    if isinstance(value, dict):
+        return _tensors(list(value.values()))
     return []
 
 
-def _plain(value: Any) -> Any:
+def _tensor_bytes(value: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
+
+
+def _copied(value: Any) -> Any:
+    """The value with tensors of its own."""
     if isinstance(value, torch.Tensor):
-        return value.detach()
+        return value.detach().clone()
     if isinstance(value, tuple | list):
-        items = [_plain(item) for item in value]
+        items = [_copied(item) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
     return value

@@ -133,17 +133,23 @@ def warm_up(run: Callable[[], object], clock: EventClock, calls: int = WARM_UP_C
     clock.synchronize()
 
 
-def time_calls(runs: Sequence[Callable[[], object]], clock: EventClock) -> CudaSample:
+def time_calls(
+    runs: Sequence[Callable[[], object]], clock: EventClock, before: Callable[[int], object] = lambda place: None
+) -> CudaSample:
     """Run each of ``runs`` once, on a cold cache, between two events.
 
-    Results are dropped as they come, before the next call: a call may not find its answer's memory warm.
+    Args:
+        runs: the calls.
+        clock: of the device they run on.
+        before: prepares the call of this place; its work lies outside the events, as the flushes do.
 
     Returns:
-        The sum of the calls' times.  Flushes lie outside the events.
+        The sum of the calls' times.
     """
     marks: list[tuple[Event, Event]] = []
     clock.synchronize()
-    for run in runs:
+    for place, run in enumerate(runs):
+        before(place)
         clock.flush()
         start = clock.record()
         run()

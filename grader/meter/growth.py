@@ -73,7 +73,7 @@ def measure_growth(
     rng: np.random.Generator,
     reference: SizedSample | None = None,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
-    min_sample_ns: int = MIN_SAMPLE_NS // 4,
+    min_sample_ns: int = MIN_SAMPLE_NS // 2,
     max_repetitions: Callable[[int], int] = lambda size: MAX_REPETITIONS,
 ) -> Growth:
     """Measure the exponent of ``sample`` over ``sizes`` until its interval decides about ``limit``.
