@@ -129,7 +129,7 @@ class Zygote:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         read_end, write_end = os.pipe()
         folder = f"{self._inside}/{next(self._numbers)}"
-        order = zygote.Fork(folder, bounds.memory_bytes, bounds.file_bytes, bounds.open_files)
+        order = zygote.Fork(folder, bounds.memory_bytes, bounds.file_bytes, bounds.open_files, self.isolation is not Isolation.BWRAP)
         try:
             socket.send_fds(self._control, [msgspec.msgpack.encode(order)], [theirs.fileno(), write_end])
         except OSError as error:

@@ -19,9 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from grader.host import limits
+from grader.host import cleaning, limits
 from grader.host.child import become_host
 from grader.host.session import Meter
+
+HOME = "/tmp/home"
+"""The home folder in a sandbox."""
 
 ORDER_LIMIT_BYTES = 4096
 _SWEEP_SECONDS = 2.0
@@ -34,6 +37,7 @@ class Fork(msgspec.Struct, frozen=True, tag="fork"):
     memory_bytes: int
     file_bytes: int
     open_files: int
+    may_fork: bool = True
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
@@ -53,6 +57,7 @@ def run(control: socket.socket, meta: bool = True) -> None:
     if meta:
         prepare_meta()
     hosts: dict[str, int] = {}
+    sandboxed = False
     while True:
         try:
             data, descriptors, _, _ = socket.recv_fds(control, ORDER_LIMIT_BYTES, 2)
@@ -63,9 +68,12 @@ def run(control: socket.socket, meta: bool = True) -> None:
         order = msgspec.msgpack.decode(data, type=Order)
         match order:
             case Fork():
+                sandboxed = sandboxed or not order.may_fork
                 hosts[order.folder] = _fork(control, order, descriptors, meters)
             case End():
                 _end(hosts.pop(order.folder, 0), Path(order.folder), set(hosts.values()))
+                if sandboxed and not cleaning.empty({Path(folder) for folder in hosts}, {Path(HOME)}):
+                    os._exit(1)  # what cannot be cleaned goes with the whole sandbox; the judge starts another
                 with contextlib.suppress(OSError):
                     control.sendall(b"\x01")
     for folder, pid in list(hosts.items()):
@@ -88,7 +96,9 @@ def _fork(control: socket.socket, order: Fork, descriptors: list[int], meters: d
         control.close()
         limits.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        bounds = limits.Limits(order.memory_bytes, file_bytes=order.file_bytes, open_files=order.open_files)
+        bounds = limits.Limits(
+            order.memory_bytes, file_bytes=order.file_bytes, open_files=order.open_files, may_fork=order.may_fork
+        )
         become_host(socket.socket(fileno=channel), output, Path(order.folder), bounds, meters)
     os.close(channel)
     os.close(output)
