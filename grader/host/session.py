@@ -27,6 +27,8 @@ from grader.host.timed import TimedCalls
 from grader.host.values import Encoder, tensor_from_wire, tensor_to_wire, type_name
 
 MODULE_NAME = "submission"
+EARLIER_RESULT = "what an earlier call returned"
+RESULTS_WATCHED = 6
 _BUILTIN_ERRORS = {
     name: value
     for name, value in vars(builtins).items()
@@ -59,6 +61,7 @@ class Session:
         self._inputs: dict[int, list[torch.Tensor]] = {}
         self.meter_options = ""
         self._outputs: dict[int, list[torch.Tensor]] = {}
+        self._returned: list[tuple[Any, bytes]] = []
         self._timed = TimedCalls(lambda value, leaves: self._decode(value, leaves, []), self._encode, self._callable)
 
     # -------------------------------------------------------------------------------- dispatch
@@ -135,6 +138,9 @@ class Session:
             for name, was, arg in zip(names, before, (*args, *kwargs.values()), strict=True)
             if wire.encode(_values_of(arg)) != was
         ]
+        if any(wire.encode(_values_of(earlier)) != was for earlier, was in self._returned):
+            mutated.append(EARLIER_RESULT)
+        self._returned = [*self._returned[1 - RESULTS_WATCHED :], (result, wire.encode(_values_of(result)))]
         outputs: list[torch.Tensor] = []
         value = self._encode(result, outputs)
         self._inputs[request.id], self._outputs[request.id] = leaves, outputs

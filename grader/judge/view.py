@@ -193,7 +193,7 @@ class Submission:
             generator.set_state(torch.frombuffer(bytearray(state.state), dtype=torch.uint8))
         if reply.mutated and not self._may_mutate:
             what = " and ".join(reply.mutated)
-            raise BadReturn(f"{text} changed {what} in place; arguments must be left as they were")
+            raise BadReturn(f"{text} changed {what} in place; arguments and earlier results must be left as they were")
         for place, value in reply.changed:
             if place >= len(args) or not isinstance(args[place], torch.Tensor) or args[place].is_meta:
                 raise wire.ProtocolError("an argument changed that was not sent")
