@@ -21,6 +21,7 @@ def empty(kept: set[Path], kept_folders: set[Path], places: tuple[Path, ...] = S
         places: where to clean.
     """
     budget = [_ENTRIES]
+    kept = kept | {mount for mount in _mounts() if any(place in mount.parents for place in places)}
     for _ in range(_ROUNDS):
         left = False
         for place in places:
@@ -29,6 +30,15 @@ def empty(kept: set[Path], kept_folders: set[Path], places: tuple[Path, ...] = S
         if not left:
             return True
     return False
+
+
+def _mounts() -> set[Path]:
+    """Where something is mounted: an environment below /tmp, say, bound read-only, is not ours to clear."""
+    try:
+        rows = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return {Path(row.split(" ")[4].encode().decode("unicode_escape")) for row in rows}
 
 
 def _clear(place: Path, kept: set[Path], kept_folders: set[Path], budget: list[int]) -> bool:
