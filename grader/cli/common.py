@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,7 +119,28 @@ def print_markdown(text: str) -> None:
         return
     from rich.markdown import Markdown
 
-    console().print(Markdown(text))
+    console().print(Markdown(literal_stars(text)))
+
+
+def literal_stars(markdown: str) -> str:
+    """Markdown whose single stars, underscores and ``<`` outside code stay as they are: in formulas they are no layout.
+
+    ``**bold**``, bullets and code keep their meaning.
+    """
+    lines = []
+    fenced = False
+    for line in markdown.split("\n"):
+        fence = line.lstrip().startswith("```")
+        fenced ^= fence
+        if fenced or fence or line.startswith("    "):
+            lines.append(line)
+            continue
+        bullet = re.match(r"\s*[*+-] ", line)
+        head = bullet[0] if bullet else ""
+        pieces = re.split(r"(`+[^`]*`+)", line[len(head) :])
+        pieces[::2] = [re.sub(r"(?<![*\\])\*(?!\*)|(?<!\\)[_<]", r"\\\g<0>", piece) for piece in pieces[::2]]
+        lines.append(head + "".join(pieces))
+    return "\n".join(lines)
 
 
 def shown(path: Path) -> str:
