@@ -22,6 +22,4 @@ def training_forward(module):
 @speed("absorbed decode step")
 def absorbed_decode(module):
     layer = module.MultiHeadLatentAttention(256, 8, 32, 64, 16)
-    return layer.decode, lambda rng: arguments(
-        rng.normal(2, 1, 256), (rng.normal(2, 400, 64), rng.normal(2, 400, 16))
-    )
+    return layer.decode, lambda rng: arguments(rng.normal(2, 1, 256), (rng.normal(2, 400, 64), rng.normal(2, 400, 16)))

@@ -198,7 +198,11 @@ def test_angles_are_float32_for_positions_of_any_dtype(submission, reference, rn
     for dtype in (torch.int32, torch.int16, torch.float64, torch.float16, torch.bfloat16):
         positions = places(5, start=rng.integers(1, 90)).to(dtype)
         mine = submission.rope_angles(positions, 6)
-        check(all(part_.dtype == torch.float32 for part_ in mine), f"angles are float32 for {dtype} positions", str(mine[0].dtype))
+        check(
+            all(part_.dtype == torch.float32 for part_ in mine),
+            f"angles are float32 for {dtype} positions",
+            str(mine[0].dtype),
+        )
         close(mine, reference.rope_angles(positions, 6), says=f"angles for {dtype} positions")
 
 
@@ -393,8 +397,9 @@ def test_conversion_of_a_non_contiguous_weight(submission, reference, rng):
 
 @part(3)
 def test_rows_that_do_not_divide_are_refused(submission, rng):
-    with raises(ValueError, says="10 rows and 3 heads"):
-        submission.interleaved_to_half_split(rng.normal(10, 12), 3)
+    for rows, n_heads in ((14, 3), (22, 5), (10, 3)):  # rows // n_heads is even twice, so only the division is at fault
+        with raises(ValueError, says=f"{rows} rows and {n_heads} heads"):
+            submission.interleaved_to_half_split(rng.normal(rows, 4 * n_heads), n_heads)
 
 
 @part(3)

@@ -179,7 +179,9 @@ def test_block_mask_adds_global_keys(submission, reference, rng):
 def test_block_mask_when_blocks_fill_the_sequence(submission, reference, rng):
     block = rng.integers(2, 5)
     T = 4 * block
-    same_mask(submission.block_sparse_mask(T, block), reference.block_sparse_mask(T, block), says="T = 4 blocks exactly")
+    same_mask(
+        submission.block_sparse_mask(T, block), reference.block_sparse_mask(T, block), says="T = 4 blocks exactly"
+    )
 
 
 @part(2)

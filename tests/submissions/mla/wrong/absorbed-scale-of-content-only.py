@@ -53,7 +53,7 @@ class MultiHeadLatentAttention(nn.Module):
         key = torch.cat((cache[1], rope(self.k_rope(x_t), past)), 1)
         up_k = self.k_up.weight.unflatten(0, (self.h, self.dh))
         folded = torch.bmm(q[..., : self.dh].transpose(0, 1), up_k).transpose(0, 1)  # (B, H, d_latent)
-        scores = torch.baddbmm(folded @ latent.mT, q_rotary, key.mT) * self.dh ** -0.5
+        scores = torch.baddbmm(folded @ latent.mT, q_rotary, key.mT) * self.dh**-0.5
         mixed = scores.softmax(-1) @ latent  # (B, H, d_latent)
         up_v = self.v_up.weight.unflatten(0, (self.h, self.dh))
         heads = torch.bmm(mixed.transpose(0, 1), up_v.mT).transpose(0, 1)

@@ -35,7 +35,7 @@ class MultiHeadLatentAttention(nn.Module):
 
     def _queries(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         q = self.q_proj(x).unflatten(2, (self.heads, -1)).permute(0, 2, 1, 3)
-        q = q / self.content ** 0.5
+        q = q / self.content**0.5
         return q.narrow(-1, 0, self.content), self.rope(q.narrow(-1, self.content, self.rotary), start)
 
     def forward(

@@ -20,7 +20,9 @@ def rotate_half(x):
 def apply_rope(x, positions, base=10000.0):
     if positions.numel() != x.size(-2):
         raise ValueError(f"{positions.numel()} positions for a sequence of {x.size(-2)}")
-    cos, sin = (torch.cat((table, table), dim=-1).to(x.dtype) for table in rope_angles(positions.type_as(x), x.size(-1), base))
+    cos, sin = (
+        torch.cat((table, table), dim=-1).to(x.dtype) for table in rope_angles(positions.type_as(x), x.size(-1), base)
+    )
     return (x * cos) + (rotate_half(x) * sin)
 
 

@@ -6,7 +6,9 @@ import torch
 def rope_angles(positions, dim, base=10000.0):
     if dim % 2 != 0:
         raise ValueError(f"dim must be even: {dim}")
-    inv_freq = 1.0 / (base ** (torch.arange(0, dim, 2, dtype=torch.int64, device=positions.device).float() / (dim // 2)))
+    inv_freq = 1.0 / (
+        base ** (torch.arange(0, dim, 2, dtype=torch.int64, device=positions.device).float() / (dim // 2))
+    )
     freqs = positions[:, None].float() * inv_freq[None, :]
     return freqs.cos(), freqs.sin()
 

@@ -1,40 +1,32 @@
-"""Rows that do not divide are cut anyway."""
+"""Rows that do not divide are left to reshape."""
 
-import numpy as np
 import torch
-from torch import Tensor
 
 
-def rope_angles(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
-    if dim % 2 == 1:
-        raise ValueError(f"{dim} dimensions cannot be paired")
-    theta = np.float64(base) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
-    theta = torch.as_tensor(theta.astype(np.float32), device=positions.device)
-    m = positions.to(torch.float32).reshape(-1, 1)
-    return torch.cos(m * theta), torch.sin(m * theta)
+def rope_angles(positions, dim, base=10000.0):
+    if dim % 2 != 0:
+        raise ValueError(f"dim must be even: {dim}")
+    inv_freq = 1.0 / (base ** (torch.arange(0, dim, 2, dtype=torch.int64, device=positions.device).float() / dim))
+    freqs = positions[:, None].float() * inv_freq[None, :]
+    return freqs.cos(), freqs.sin()
 
 
-def apply_rope(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
-    length, dim = x.shape[-2], x.shape[-1]
-    if positions.shape[0] != length:
-        raise ValueError(f"expected {length} positions, got {positions.shape[0]}")
-    cos, sin = rope_angles(positions, dim, base)
-    half = dim // 2
-    source = x if x.dtype == torch.float64 else x.float()
-    result = torch.empty_like(source)
-    result[..., :half] = source[..., :half] * cos - source[..., half:] * sin
-    result[..., half:] = source[..., half:] * cos + source[..., :half] * sin
-    return result.to(x.dtype)
+def rotate_half(x):
+    x1 = x[..., : x.shape[-1] // 2]
+    x2 = x[..., x.shape[-1] // 2 :]
+    return torch.cat((-x2, x1), dim=-1)
 
 
-def interleaved_to_half_split(weight: Tensor, n_heads: int) -> Tensor:
-    if n_heads <= 0:
-        raise ValueError(f"{weight.shape[0]} rows for {n_heads} heads")
-    d_head = weight.shape[0] // n_heads
-    if d_head % 2 or d_head == 0:
-        raise ValueError(f"head width {d_head}")
-    blocks = []
-    for head in weight.split(d_head):
-        blocks.append(head[::2])
-        blocks.append(head[1::2])
-    return torch.cat(blocks)
+def apply_rope(x, positions, base=10000.0):
+    if positions.numel() != x.size(-2):
+        raise ValueError(f"{positions.numel()} positions for a sequence of {x.size(-2)}")
+    cos, sin = (torch.cat((table, table), dim=-1).to(x.dtype) for table in rope_angles(positions, x.size(-1), base))
+    return (x * cos) + (rotate_half(x) * sin)
+
+
+def interleaved_to_half_split(weight, n_heads):
+    dim1, dim2 = weight.shape
+    if (dim1 // n_heads) % 2 != 0:
+        raise ValueError(f"cannot cut {dim1} rows into {n_heads} even heads")
+    table = weight.reshape(n_heads, dim1 // n_heads // 2, 2, dim2)
+    return table.transpose(1, 2).reshape(dim1, dim2).clone()

@@ -25,7 +25,9 @@ def apply_rope(x, positions, base=10000.0):
         raise ValueError(f"{positions.numel()} positions for a sequence of {x.size(-2)}")
     key = (positions.numel(), x.size(-1), x.dtype)
     if key not in _tables:
-        _tables[key] = tuple(torch.cat((table, table), dim=-1).to(x.dtype) for table in rope_angles(positions, x.size(-1), base))
+        _tables[key] = tuple(
+            torch.cat((table, table), dim=-1).to(x.dtype) for table in rope_angles(positions, x.size(-1), base)
+        )
     cos, sin = _tables[key]
     return (x * cos) + (rotate_half(x) * sin)
 

@@ -1,35 +1,32 @@
-"""Odd heads are converted."""
+"""Odd heads are left to reshape."""
 
 import torch
-from torch import Tensor
 
 
-def rope_angles(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
-    if dim % 2:
-        raise ValueError(f"dim = {dim} is odd")
-    phases = _phases(positions, dim, base)
-    return phases.real.contiguous(), phases.imag.contiguous()
+def rope_angles(positions, dim, base=10000.0):
+    if dim % 2 != 0:
+        raise ValueError(f"dim must be even: {dim}")
+    inv_freq = 1.0 / (base ** (torch.arange(0, dim, 2, dtype=torch.int64, device=positions.device).float() / dim))
+    freqs = positions[:, None].float() * inv_freq[None, :]
+    return freqs.cos(), freqs.sin()
 
 
-def _phases(positions, dim, base):
-    pair = torch.arange(dim // 2, device=positions.device, dtype=torch.float32)
-    angle = torch.outer(positions.float(), torch.pow(base, -2.0 * pair / dim))
-    return torch.polar(torch.ones_like(angle), angle)
+def rotate_half(x):
+    x1 = x[..., : x.shape[-1] // 2]
+    x2 = x[..., x.shape[-1] // 2 :]
+    return torch.cat((-x2, x1), dim=-1)
 
 
-def apply_rope(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
-    *_, length, dim = x.shape
-    if dim % 2 or len(positions) != length:
-        raise ValueError(f"width {dim}, {length} rows, {len(positions)} positions")
-    work = x.double() if x.dtype == torch.float64 else x.float()
-    as_pairs = torch.complex(*work.chunk(2, dim=-1))
-    turned = as_pairs * _phases(positions, dim, base)
-    return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
+def apply_rope(x, positions, base=10000.0):
+    if positions.numel() != x.size(-2):
+        raise ValueError(f"{positions.numel()} positions for a sequence of {x.size(-2)}")
+    cos, sin = (torch.cat((table, table), dim=-1).to(x.dtype) for table in rope_angles(positions, x.size(-1), base))
+    return (x * cos) + (rotate_half(x) * sin)
 
 
-def interleaved_to_half_split(weight: Tensor, n_heads: int) -> Tensor:
-    rows, columns = weight.shape
-    if rows % n_heads or rows < n_heads:
-        raise ValueError(f"{rows} rows, {n_heads} heads")
-    heads = weight.reshape(n_heads, rows // n_heads, columns)
-    return torch.cat((heads[:, 0::2], heads[:, 1::2]), dim=1).reshape(rows, columns)
+def interleaved_to_half_split(weight, n_heads):
+    dim1, dim2 = weight.shape
+    if dim1 % n_heads != 0:
+        raise ValueError(f"cannot cut {dim1} rows into {n_heads} even heads")
+    table = weight.reshape(n_heads, dim1 // n_heads // 2, 2, dim2)
+    return table.transpose(1, 2).reshape(dim1, dim2).clone()

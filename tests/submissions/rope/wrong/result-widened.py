@@ -28,6 +28,8 @@ def interleaved_to_half_split(weight: Tensor, n_heads: int) -> Tensor:
     d_head, rest = divmod(rows, n_heads)
     if rest or d_head % 2 or not d_head:
         raise ValueError(f"rows={rows}, n_heads={n_heads}")
-    table = [head * d_head + 2 * pair + member for head in range(n_heads) for member in (0, 1) for pair in range(d_head // 2)]
+    table = [
+        head * d_head + 2 * pair + member for head in range(n_heads) for member in (0, 1) for pair in range(d_head // 2)
+    ]
     order = torch.tensor(table, device=weight.device)
     return torch.index_select(weight, 0, order)

@@ -38,7 +38,9 @@ def block_sparse_mask(T, block, global_tokens=0):
 def masked_attention(q, k, v, mask):
     work = torch.float64 if q.dtype == torch.float64 else torch.float32
     scores = torch.einsum("bhqd,bhkd->bhqk", q.to(work), k.to(work)) * q.shape[-1] ** -0.5
-    scores = torch.where(mask | ~mask.any(-1, keepdim=True), scores.masked_fill(~mask.any(-1, keepdim=True), 0.0), -torch.inf)
+    scores = torch.where(
+        mask | ~mask.any(-1, keepdim=True), scores.masked_fill(~mask.any(-1, keepdim=True), 0.0), -torch.inf
+    )
     weights = scores.softmax(-2)  # a row without keys: uniform weights, then zeros
     weights = weights * mask.any(-1, keepdim=True)
     return torch.einsum("bhqk,bhkd->bhqd", weights, v.to(work)).to(q.dtype)
