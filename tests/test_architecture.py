@@ -19,8 +19,8 @@ RANKS = {
     **dict.fromkeys(("paths", "listing", "stubs", "seal", "report", "meter"), 1),
     **dict.fromkeys(("catalogue", "workspace", "retype", "journal", "host"), 2),
     **dict.fromkeys(("judge", "review", "reveal"), 3),
-    **dict.fromkeys(("grading", "authoring", "classroom"), 4),
-    **dict.fromkeys(("watch",), 5),
+    **dict.fromkeys(("grading", "authoring"), 4),
+    **dict.fromkeys(("classroom", "watch"), 5),
     **dict.fromkeys(("cli",), 6),
 }
 """An import goes to a lower rank, or stays inside its own package."""
