@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 SHARED = (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"))
@@ -38,7 +39,7 @@ def _mounts() -> set[Path]:
         rows = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return set()
-    return {Path(row.split(" ")[4].encode().decode("unicode_escape")) for row in rows}
+    return {Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), row.split(" ")[4])) for row in rows}
 
 
 def _clear(place: Path, kept: set[Path], kept_folders: set[Path], budget: list[int]) -> bool:

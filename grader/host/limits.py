@@ -63,7 +63,7 @@ def apply(limits: Limits) -> None:
         _lower(resource.RLIMIT_DATA, data_bytes)
         drop_privileges()
         if not limits.may_fork:
-            seccomp.forbid_processes()
+            seccomp.shut_in()
 
 
 def drop_privileges() -> None:

@@ -93,7 +93,7 @@ class Session:
 
     def _load(self, request: wire.Load) -> wire.Reply:
         self._forget()
-        torch.manual_seed(request.seed)
+        torch.default_generator.manual_seed(request.seed)
         random.seed(request.seed)
         np.random.seed(request.seed % 2**32)
         name = Path(request.filename).stem or MODULE_NAME
@@ -110,8 +110,7 @@ class Session:
         module.__file__ = self._filename
         sys.modules[MODULE_NAME] = module  # dataclasses and pickling look a class's module up there
         self._module = module
-        code = compile(text, self._filename, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        exec(_compiled(text, self._filename), module.__dict__)
         return wire.Loaded([(name, _kind(value)) for name, value in vars(module).items() if _is_own(name, value)])
 
     # ----------------------------------------------------------------------------------- calls
@@ -289,6 +288,12 @@ class Session:
         bases = [base.__name__ for base in kind.__mro__ if _BUILTIN_ERRORS.get(base.__name__) is base]
         memory = issubclass(kind, MemoryError) or "can't allocate memory" in message
         return wire.Raised(type_name(kind), bases, wire.bounded(message), frames[-12:], memory)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(text: str, filename: str) -> types.CodeType:
+    """The code of a file: it is loaded afresh for every test, and parsed once."""
+    return compile(text, filename, "exec", dont_inherit=True)
 
 
 def _message(error: BaseException) -> str:

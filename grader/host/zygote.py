@@ -52,6 +52,7 @@ Order = Fork | End
 def run(control: socket.socket, meta: bool = True) -> None:
     """Obey orders until the other end closes.  Never returns to a caller that has work left: the process ends."""
     limits.adopt_orphans()
+    limits.hide_memory()  # hosts run as the same user, and the next submission's host is a copy of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle; it closes this socket
     meters = available_meters()
     if meta:

@@ -168,7 +168,7 @@ def pair(
     trial.pairs += 1
     generator = torch.Generator().manual_seed((trial.seed + trial.pairs) % 2**63)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(trial.seed % 2**63)
+        torch.default_generator.manual_seed(trial.seed % 2**63)
         reference = ref(*args, **kwargs)
         parameters = _parameters(reference)
         for name, parameter in parameters.items():

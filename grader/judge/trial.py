@@ -58,7 +58,7 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
     arguments = {name: given[name] for name in test.fixtures} | test.parameters
     started_ns = time.perf_counter_ns()
     outcome, message, mismatch, frames, not_started, bug = Outcome.PASSED, "", None, (), False, ""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     try:
         with running(trial):
             test.function(**arguments)
