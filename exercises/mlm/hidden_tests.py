@@ -1,0 +1,491 @@
+"""Hidden tests of `mlm`: masking by its statistics, the two losses by their values.
+
+False alarms.  A right answer fails a statistical test only by chance.  With N = 40,000 tokens a test, every count is
+allowed 6.5 standard deviations (7 for the tests that look at ten counts), and the exact binomial probabilities of
+straying further are, for both sides together:
+
+    targets at p = 0.15: 8.5e-11 · targets at p = 0.4: 8.2e-11 · [MASK] at 0.8: 8.1e-11 · random and kept at 0.1: 8.8e-11 each
+    each of 9 random ids at 0.1/11, 7 deviations: 1.6e-11 · each of 10 stretches of 4,000 tokens at 0.15, 7 deviations: 1.0e-11
+
+(the 80/10/10 test runs three times).  The sum over all tests of one run is below 2e-9; "two random draws of 1,000 tokens
+coincide" adds less than 1e-100.  The promise is 1e-6.  Answers that fix the number of targets instead of drawing it stray less.
+
+What a check records is rounded coarsely, so that it depends on the submission's rule and not on its draws.
+"""
+
+import math
+
+import pytest
+import torch
+
+ROWS, LENGTH = 4, 10_000
+N = ROWS * LENGTH
+
+
+def plain_tokens(rng, mask_id, vocab_size, *shape):
+    """Uniform tokens other than mask_id, so that [MASK] and unchanged can be told apart."""
+    tokens = rng.integers(0, vocab_size - 1, *shape)
+    return tokens + (tokens >= mask_id).long()
+
+
+def nothing_special(tokens):
+    """No special token."""
+    return torch.zeros_like(tokens, dtype=torch.bool)
+
+
+def deviation(count, probability, deviations=6.5):
+    """The allowed distance of a binomial count from its mean."""
+    return deviations * math.sqrt(count * probability * (1 - probability))
+
+
+def rounded(rate, grid=0.05):
+    """A rate on a coarse grid."""
+    return round(round(float(rate) / grid) * grid, 3)
+
+
+def share(condition, among):
+    """The rate of `condition` among the places where `among` holds, on a coarse grid; -1 where there is none."""
+    return rounded((condition & among).sum() / among.sum()) if bool(among.any()) else -1.0
+
+
+def gradient(call, *arguments):
+    """Gradients of call(*arguments) with respect to the arguments, and the loss."""
+    own = [tensor.detach().clone().requires_grad_() for tensor in arguments]
+    loss = call(*own)
+    loss.backward()
+    return [tensor.grad for tensor in own], loss
+
+
+# ------------------------------------------------------------------------------------------ part 1
+
+
+@part(1)
+def test_fifteen_percent_of_the_tokens_are_targets(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    targets = int((labels != -100).sum())
+    check(abs(targets - 0.15 * N) <= deviation(N, 0.15), "by default 15% of the tokens have a label", seen=rounded(targets / N))
+
+
+@part(1)
+def test_mask_prob_is_the_rate_of_targets(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator(), mask_prob=0.4)
+    targets = int((labels != -100).sum())
+    check(abs(targets - 0.4 * N) <= deviation(N, 0.4), "with mask_prob = 0.4, 40% of the tokens have a label", seen=rounded(targets / N))
+
+
+@part(1)
+@pytest.mark.parametrize("mask_prob", [0.15, 0.4, 1.0])
+def test_targets_are_corrupted_80_10_10(submission, rng, mask_prob):
+    vocab_size, mask_id = 5000, rng.integers(100, 4900)
+    tokens = plain_tokens(rng, mask_id, vocab_size, ROWS, LENGTH)
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), mask_prob)
+    target = labels != -100
+    count = max(int(target.sum()), 1)
+    masked = int((target & (inputs == mask_id)).sum())
+    kept = int((target & (inputs == tokens)).sum())
+    other = int(target.sum()) - masked - kept
+    # A random id is the token itself or [MASK] once in 5000 times: about one token, never forty.
+    fits = all(
+        abs(seen - rate * count) <= deviation(count, rate) + 40 for seen, rate in ((masked, 0.8), (kept, 0.1), (other, 0.1))
+    )
+    seen = tuple(rounded(part_count / count) for part_count in (masked, kept, other))
+    check(fits, "of the targets 80% become [MASK], 10% stay as they are and 10% become a random id", seen=seen)
+
+
+@part(1)
+def test_the_tenths_are_not_mixed_up(submission, rng):
+    """The same rates on a finer grid, for the exact shares of random and kept tokens."""
+    vocab_size, mask_id = 5000, rng.integers(100, 4900)
+    tokens = plain_tokens(rng, mask_id, vocab_size, ROWS, LENGTH)
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), 1.0)
+    other = int(((inputs != mask_id) & (inputs != tokens)).sum())
+    fits = abs(other - 0.1 * N) <= deviation(N, 0.1) + 40
+    check(fits, "one target in ten becomes a random id, whatever happened to the others", seen=rounded(other / N, 0.02))
+
+
+@part(1)
+def test_labels_are_the_original_tokens(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator(), 0.4)
+    right = (labels == tokens) | (labels == -100)
+    seen = (int(labels.min()), rounded((labels == tokens).float().mean()), rounded(right.float().mean()))
+    check(right.all(), "a label is the token that stood there before, or -100", seen=seen)
+
+
+@part(1)
+def test_every_target_has_a_label_at_rate_one(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator(), 1.0)
+    seen = (rounded((labels == tokens).float().mean()), rounded((labels == -100).float().mean()), int(labels.max() > 999))
+    check(torch.equal(labels, tokens), "with mask_prob = 1 every token has its label, unchanged ones too", seen=seen)
+
+
+@part(1)
+def test_other_tokens_are_left_alone(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    changed = (labels == -100) & (inputs != tokens)
+    check(not bool(changed.any()), "a token without a label is shown as it is", seen=rounded(changed.float().mean(), 0.02))
+
+
+@part(1)
+def test_special_tokens_are_never_targets(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    special = rng.uniform(0.0, 1.0, ROWS, LENGTH) < 0.3
+    inputs, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 0.5)
+    labelled, changed = share(labels != -100, special), share(inputs != tokens, special)
+    right = bool((labels[special] == -100).all()) and torch.equal(inputs[special], tokens[special])
+    check(right, "special tokens have no label and are not changed", seen=(labelled, changed, share(labels != -100, ~special)))
+
+
+@part(1)
+def test_ordinary_tokens_between_special_ones_are_targets(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 3, 400)
+    special = rng.uniform(0.0, 1.0, 3, 400) < 0.4
+    _, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 1.0)
+    right = torch.equal(labels, torch.where(special, -100, tokens))
+    seen = (share(labels == tokens, ~special), share(labels == -100, special))
+    check(right, "with mask_prob = 1 exactly the ordinary tokens have labels", seen=seen)
+
+
+@part(1)
+def test_nothing_but_special_tokens(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 3, 50)
+    inputs, labels = submission.mask_tokens(tokens, torch.ones_like(tokens, dtype=torch.bool), 1000, 3, rng.generator(), 0.5)
+    same(labels, torch.full_like(tokens, -100), says="only special tokens: no target")
+    same(inputs, tokens, says="only special tokens: nothing is changed")
+
+
+@part(1)
+def test_random_ids_are_uniform_over_the_vocabulary(submission, rng):
+    vocab_size = 11
+    token, mask_id = rng.choice([(4, 6), (5, 3), (6, 4), (3, 7)])
+    tokens = torch.full((ROWS, LENGTH), token)
+    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), 1.0)
+    counts = [int((inputs == name).sum()) for name in range(vocab_size)]
+    expected, allowed = N * 0.1 / vocab_size, deviation(N, 0.1 / vocab_size, 7)
+    observed = [name for name in range(vocab_size) if name not in (token, mask_id)]
+    inside = all(abs(counts[name] - expected) <= allowed for name in observed)
+    missing = tuple(name for name in observed if counts[name] == 0)
+    outside = int(((inputs < 0) | (inputs >= vocab_size)).any())
+    check(inside and not outside, "random ids are uniform over 0 to vocab_size - 1", seen=(len(missing), missing[:1] + missing[-1:], outside))
+
+
+@part(1)
+def test_random_ids_differ_from_place_to_place(submission, rng):
+    tokens = plain_tokens(rng, 3, 5000, ROWS, LENGTH)
+    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), 5000, 3, rng.generator(), 1.0)
+    drawn = inputs[(inputs != tokens) & (inputs != 3)]
+    # 4,000 draws from 5,000 ids hit about 2,750 different ones; fewer than 1,000 never happens.
+    kinds = int(drawn.unique().numel())
+    check(kinds >= 1000, "the random ids are drawn anew for each place", seen=(min(kinds, 5), int(kinds >= 1000)))
+
+
+@part(1)
+def test_every_stretch_of_the_sequence_has_its_share(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    size = N // 10
+    counts = (labels != -100).view(ROWS, 10, LENGTH // 10).sum((0, 2)).tolist()
+    even = all(abs(count - 0.15 * size) <= deviation(size, 0.15, 7) for count in counts)
+    check(even, "targets are spread evenly over the positions", seen=tuple(rounded(count / size) for count in counts))
+
+
+@part(1)
+def test_every_row_has_targets_of_its_own(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 5, 1000)
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    patterns = (labels != -100).unique(dim=0).shape[0]
+    check(patterns == 5, "the rows of a batch are masked independently", seen=patterns)
+
+
+@part(1)
+def test_two_calls_mask_differently(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 2, 1000)
+    generator = rng.generator()
+    _, first = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, generator)
+    _, second = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, generator)
+    check(not torch.equal(first, second), "a second call with the same generator draws new targets (dynamic masking)")
+
+
+@part(1)
+def test_the_same_generator_state_gives_the_same_result(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 2, 1000)
+    generator = rng.generator()
+    state = generator.get_state()
+    first = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, generator)
+    generator.set_state(state)
+    second = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, generator)
+    check(torch.equal(first[1], second[1]), "the targets depend on the generator alone")
+    check(torch.equal(first[0], second[0]), "the corruption depends on the generator alone")
+
+
+@part(1)
+def test_different_generators_give_different_results(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 2, 1000)
+    _, first = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    _, second = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    check(not torch.equal(first, second), "another seed gives other targets")
+
+
+@part(1)
+def test_the_generator_advances(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 2, 300)
+    generator = rng.generator()
+    before = generator.get_state()
+    submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, generator)
+    check(not torch.equal(before, generator.get_state()), "the generator that was given has advanced")
+
+
+@part(1)
+def test_the_global_generator_is_left_alone(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 2, 300)
+    submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    check(submission.global_rng_untouched(), "no number is drawn from a global random generator")
+
+
+@part(1)
+@pytest.mark.parametrize("shape", [(37,), (2, 3, 19)])
+def test_any_shape(submission, rng, shape):
+    tokens = plain_tokens(rng, 3, 1000, *shape)
+    special = rng.uniform(0.0, 1.0, *shape) < 0.3
+    inputs, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 1.0)
+    check(inputs.shape == tokens.shape, "inputs have the shape of the tokens", seen=tuple(inputs.shape))
+    same(labels, torch.where(special, -100, tokens), says="labels for tokens of another shape")
+
+
+@part(1)
+def test_inputs_and_labels_are_int64(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 3, 40)
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
+    seen = (str(inputs.dtype), str(labels.dtype))
+    check(seen == ("torch.int64", "torch.int64"), "inputs and labels are int64, as the tokens are", seen=seen)
+
+
+@part(1)
+def test_masking_takes_strided_arguments(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 40, 3).t()
+    special = (rng.uniform(0.0, 1.0, 40, 3) < 0.3).t()
+    _, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 1.0)
+    same(labels, torch.where(special, -100, tokens), says="labels for tokens that are not contiguous")
+
+
+# ------------------------------------------------------------------------------------------ part 2
+
+
+def scored(rng, *shape, V=7, rate=0.4, dtype=torch.float32):
+    """Logits (*shape, V) and labels with at least two targets and one place without."""
+    labels = rng.integers(0, V, *shape)
+    flat = labels.view(-1)
+    flat[rng.uniform(0.0, 1.0, flat.numel()) >= rate] = -100
+    flat[0], flat[1], flat[-1] = 0, -100, V - 1
+    return 2 * rng.normal(*shape, V, dtype=dtype), labels
+
+
+def mean_by_hand(logits, labels):
+    """The mean over targets, place by place, in float64; returned in float32."""
+    log_probs = torch.log_softmax(logits.double().reshape(-1, logits.shape[-1]), -1)
+    losses = [-log_probs[place, label] for place, label in enumerate(labels.reshape(-1).tolist()) if label != -100]
+    return torch.stack(losses).mean().float()
+
+
+@part(2)
+def test_loss_is_the_mean_over_targets(submission, rng):
+    logits, labels = scored(rng, 3, 8)
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="mean cross-entropy over the targets")
+
+
+@part(2)
+def test_rows_count_by_their_targets(submission, rng):
+    logits, labels = scored(rng, 2, 9, rate=1.1)
+    labels[0, 2:] = -100
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="one row with 1 target, one with 9")
+
+
+@part(2)
+def test_other_places_do_not_matter(submission, rng):
+    logits, labels = scored(rng, 3, 8)
+    first = submission.mlm_loss(logits, labels)
+    close(first, mean_by_hand(logits, labels), says="the loss before anything is changed")
+    changed = torch.where((labels == -100)[..., None], 5 * rng.normal(3, 8, 7), logits)
+    close(submission.mlm_loss(changed, labels), first, says="logits at places without a label do not change the loss")
+
+
+@part(2)
+def test_every_place_a_target(submission, rng):
+    logits = 2 * rng.normal(2, 6, 7)
+    labels = rng.integers(0, 7, 2, 6)
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="every place is a target")
+
+
+@part(2)
+def test_one_target(submission, rng):
+    logits = 2 * rng.normal(3, 6, 7)
+    labels = torch.full((3, 6), -100)
+    labels[1, 4] = rng.integers(0, 7)
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="a single target")
+
+
+@part(2)
+def test_label_zero_is_a_label(submission, rng):
+    logits = 2 * rng.normal(2, 8, 7)
+    labels = torch.full((2, 8), -100)
+    labels[:, :3] = 0
+    labels[:, 5] = 4
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="the token 0 can be a target")
+
+
+@part(2)
+def test_no_target_gives_zero(submission, rng):
+    logits = rng.normal(2, 5, 7)
+    labels = torch.full((2, 5), -100)
+    (mine,), loss = gradient(lambda own: submission.mlm_loss(own, labels), logits)
+    close(loss, torch.tensor(0.0), says="no target: the loss is 0, not 0/0")
+    check(mine is not None and not bool(mine.any()), "no target: the gradient is 0")
+
+
+@part(2)
+def test_mlm_loss_passes_gradients(submission, reference, rng):
+    logits, labels = scored(rng, 2, 5, dtype=torch.float64)
+    (mine,), _ = gradient(lambda own: submission.mlm_loss(own, labels), logits)
+    (right,), _ = gradient(lambda own: reference.mlm_loss(own, labels), logits)
+    check(mine is not None, "the gradient of the logits is missing")
+    close(mine, right, says="gradient of the logits, zero where there is no label")
+
+
+@part(2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_mlm_logits_of_ten_thousand(submission, rng, dtype):
+    logits, labels = scored(rng, 2, 6)
+    logits = (1e4 * torch.sign(logits) * rng.uniform(0.5, 1.0, 2, 6, 7)).to(dtype)
+    logits[0, 0, 0], logits[0, 0, 1] = -1e4, 1e4
+    right = mean_by_hand(logits, labels).to(dtype)
+    close(submission.mlm_loss(logits, labels), right, says="logits of +-10,000 give an exact, finite loss")
+
+
+@part(2)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_mlm_loss_keeps_the_dtype(submission, rng, dtype):
+    logits, labels = scored(rng, 3, 6, dtype=dtype)
+    right = mean_by_hand(logits, labels).to(dtype)
+    close(submission.mlm_loss(logits, labels), right, says="the loss has the dtype of the logits")
+
+
+@part(2)
+@pytest.mark.parametrize("shape", [(9,), (2, 3, 4)])
+def test_loss_of_any_shape(submission, rng, shape):
+    logits, labels = scored(rng, *shape)
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="labels of another shape")
+
+
+@part(2)
+def test_mlm_loss_takes_strided_arguments(submission, rng):
+    logits, labels = scored(rng, 6, 3)
+    logits, labels = logits.transpose(0, 1), labels.t()
+    close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="arguments that are not contiguous")
+
+
+@part(2)
+def test_mlm_loss_stays_on_its_device(submission):
+    logits, labels = torch.ones(2, 5, 7, device="meta"), torch.zeros(2, 5, dtype=torch.int64, device="meta")
+    on_meta(lambda: submission.mlm_loss(logits, labels))
+
+
+# ------------------------------------------------------------------------------------------ part 3
+
+
+def sentence_pairs(rng, rows, d, dtype=torch.float32):
+    """Hidden states, classifier and labels of both kinds, unevenly many."""
+    is_next = rng.permutation(rows) < rows // 3 + 1
+    return rng.normal(rows, d, dtype=dtype), rng.normal(d, dtype=dtype), is_next
+
+
+def nsp_by_hand(cls_hidden, weight, is_next):
+    """Mean of softplus(-z) for pairs that follow and softplus(z) for the others, in float64; returned in float32."""
+    logits = (cls_hidden.double() @ weight.double()).tolist()
+    signed = [-z if follows else z for z, follows in zip(logits, is_next.bool().tolist(), strict=True)]
+    return torch.tensor(sum(max(z, 0.0) + math.log1p(math.exp(-abs(z))) for z in signed) / len(signed))
+
+
+@part(3)
+def test_next_sentence_loss(submission, rng):
+    args = sentence_pairs(rng, 7, 5)
+    close(submission.nsp_loss(*args), nsp_by_hand(*args), says="mean binary cross-entropy, 1 = really next")
+
+
+@part(3)
+@pytest.mark.parametrize("kind", ["int", "float", "bool"])
+def test_labels_may_be_bool_int_or_float(submission, rng, kind):
+    cls_hidden, weight, is_next = sentence_pairs(rng, 8, 3)
+    labels = {"int": is_next.long(), "float": is_next.float(), "bool": is_next}[kind]
+    right = nsp_by_hand(cls_hidden, weight, is_next)
+    close(submission.nsp_loss(cls_hidden, weight, labels), right, says=f"labels of type {kind}")
+
+
+@part(3)
+@pytest.mark.parametrize("follows", [True, False])
+def test_pairs_of_one_kind_only(submission, rng, follows):
+    cls_hidden, weight, _ = sentence_pairs(rng, 6, 4)
+    is_next = torch.full((6,), follows)
+    right = nsp_by_hand(cls_hidden, weight, is_next)
+    close(submission.nsp_loss(cls_hidden, weight, is_next), right, says="all pairs follow" if follows else "no pair follows")
+
+
+@part(3)
+def test_one_pair(submission, rng):
+    args = sentence_pairs(rng, 1, 6)
+    close(submission.nsp_loss(*args), nsp_by_hand(*args), says="a batch of one pair")
+
+
+@part(3)
+@pytest.mark.parametrize("size", [60.0, 1e4])
+def test_large_logits_are_exact(submission, rng, size):
+    cls_hidden, weight, is_next = sentence_pairs(rng, 7, 4)
+    z = cls_hidden @ weight
+    cls_hidden = cls_hidden * (size * rng.uniform(0.5, 1.0, 7) / z)[:, None] * (2.0 * rng.integers(0, 2, 7).float() - 1)[:, None]
+    cls_hidden[0] *= -torch.sign((cls_hidden[0] @ weight) * (2.0 * float(is_next[0]) - 1))
+    right = nsp_by_hand(cls_hidden, weight, is_next)
+    close(submission.nsp_loss(cls_hidden, weight, is_next), right, says=f"logits of about +-{size:g}, some of them badly wrong")
+
+
+@part(3)
+def test_gradients_of_large_logits_are_finite(submission, reference, rng):
+    cls_hidden, weight, is_next = sentence_pairs(rng, 7, 4)
+    cls_hidden = cls_hidden * 300
+    mine, _ = gradient(lambda a, b: submission.nsp_loss(a, b, is_next), cls_hidden, weight)
+    right, _ = gradient(lambda a, b: reference.nsp_loss(a, b, is_next), cls_hidden, weight)
+    for found, expected, name in zip(mine, right, ("cls_hidden", "weight"), strict=True):
+        check(found is not None, f"the gradient of {name} is missing")
+        close(found, expected, says=f"gradient of {name} for large logits")
+
+
+@part(3)
+def test_nsp_passes_gradients(submission, reference, rng):
+    cls_hidden, weight, is_next = sentence_pairs(rng, 7, 4, dtype=torch.float64)
+    mine, _ = gradient(lambda a, b: submission.nsp_loss(a, b, is_next), cls_hidden, weight)
+    right, _ = gradient(lambda a, b: reference.nsp_loss(a, b, is_next), cls_hidden, weight)
+    for found, expected, name in zip(mine, right, ("cls_hidden", "weight"), strict=True):
+        check(found is not None, f"the gradient of {name} is missing")
+        close(found, expected, says=f"gradient of {name}")
+
+
+@part(3)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_nsp_loss_keeps_the_dtype(submission, rng, dtype):
+    args = sentence_pairs(rng, 7, 4, dtype=dtype)
+    close(submission.nsp_loss(*args), nsp_by_hand(*args).to(dtype), tol=5e-2 if dtype != torch.float64 else None, says="the dtype of cls_hidden")
+
+
+@part(3)
+def test_nsp_takes_strided_arguments(submission, rng):
+    cls_hidden, weight, is_next = rng.normal(4, 7).t(), rng.normal(8)[::2], sentence_pairs(rng, 7, 4)[2]
+    right = nsp_by_hand(cls_hidden, weight, is_next)
+    close(submission.nsp_loss(cls_hidden, weight, is_next), right, says="arguments that are not contiguous")
+
+
+@part(3)
+def test_nsp_stays_on_its_device(submission):
+    args = torch.ones(3, 4, device="meta"), torch.ones(4, device="meta"), torch.ones(3, dtype=torch.bool, device="meta")
+    on_meta(lambda: submission.nsp_loss(*args))
