@@ -42,7 +42,7 @@ def command(arguments: list[str]) -> list[str]:
         binds += ["--ro-bind", folder, folder]
     return [
         program,
-        *("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
+        *("--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
         *("--proc", "/proc", "--dev", "/dev", "--size", str(256 << 20), "--tmpfs", "/tmp", "--size", str(64 << 20)),
         *("--tmpfs", "/dev/shm", "--dir", "/tmp/home", "--dir", SCRATCH),
         *binds,

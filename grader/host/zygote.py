@@ -1,7 +1,7 @@
 """The zygote: torch imported and nothing else, so that a fresh host costs a fork.
 
 It obeys three orders on its control socket: fork a host (the two descriptors
-come along), end one, and end.  It adopts every orphan of its hosts and kills
+come along), end one, and import a module of the kit's first.  It adopts every orphan of its hosts and kills
 them, so a double fork with `setsid` does not survive its test.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -46,7 +47,13 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     folder: str
 
 
-Order = Fork | End
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Import a module of the kit's own, so that every later host has it for nothing."""
+
+    module: str
+
+
+Order = Fork | End | Prepare
 
 
 def run(control: socket.socket, meta: bool = True) -> None:
@@ -71,6 +78,9 @@ def run(control: socket.socket, meta: bool = True) -> None:
             case Fork():
                 sandboxed = sandboxed or not order.may_fork
                 hosts[order.folder] = _fork(control, order, descriptors, meters)
+            case Prepare():
+                with contextlib.suppress(ImportError):  # a host that needs it will say what is missing
+                    importlib.import_module(order.module)
             case End():
                 _end(hosts.pop(order.folder, 0), Path(order.folder), set(hosts.values()))
                 if sandboxed and not cleaning.empty({Path(folder) for folder in hosts}, {Path(HOME)}):
