@@ -64,6 +64,7 @@ class Zygote:
         self._numbers = itertools.count(1)
         self._unanswered = 0
         self._gone = False
+        self._prepared: set[str] = set()
         self.isolation = isolation
 
     @classmethod
@@ -142,6 +143,13 @@ class Zygote:
             os.close(write_end)
         os.set_blocking(read_end, False)
         return Host(ours, read_end, bounds, lambda wait: self._end(folder, wait))
+
+    def prepare(self, module: str) -> None:
+        """Have every later host start with one of the kit's modules imported."""
+        if module not in self._prepared:
+            self._prepared.add(module)
+            with contextlib.suppress(OSError):  # a zygote that is gone is noticed when it is asked for a host
+                self._control.send(msgspec.msgpack.encode(zygote.Prepare(module)))
 
     def _end(self, folder: str, wait: bool) -> bool:
         """Have a host and all it left running killed; False when the zygote does not answer.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +14,28 @@ import msgspec
 from grader.judge.faults import CheckFailed
 from grader.meter.compile_report import CompileReport, compile_kernels
 from grader.meter.triton_records import Fault, FaultKind, MeterReport, Options
+from grader.model import Outcome, TestResult
 
 METER = "triton"
+INTERPRETER = "grader.meter.triton_meter_interpreter"
 BYTES_LIMIT = 1.1
 SECTOR_LIMIT = 1.25
 _ORDER = {kind: place for place, kind in enumerate(FaultKind)}
+
+
+def ran_on(results: Sequence[TestResult]) -> str:
+    """Which tiers a kernel's tests ran on, in words; a pass here is never presented as a GPU's."""
+    compiled = [result for result in results if "compile" in result.id]
+    if compiled and all(result.outcome is Outcome.PASSED for result in compiled):
+        return "interpreter + compiled for sm_80/90; not run on a GPU"
+    return "interpreter; not compiled; not run on a GPU"
+
+
+def why_not() -> str:
+    """Why kernels cannot be graded on this machine, or an empty string when they can."""
+    if importlib.util.find_spec("triton") is None:
+        return f"Triton is not installed, and has no wheel for {sys.platform}" if sys.platform != "linux" else "Triton is not installed"
+    return ""
 
 
 class KernelFault(CheckFailed):

@@ -17,6 +17,7 @@ from grader.errors import GraderFault, RequestError
 from grader.host import limits, wire
 from grader.host.process import Host, HostLost, Zygote
 from grader.host.session import Session
+from grader.judge import kernels
 from grader.judge.diagnose import VariantRuns, diagnose
 from grader.judge.faults import (
     HostCrashed,
@@ -175,6 +176,9 @@ class Judge:
         pack = self.pack(order)
         if pack.tape is not None:  # a recorded reference knows one seed
             order = msgspec.structs.replace(order, seed=pack.tape.seed)
+        on_kernels = pack.exercise.track == "kernels"
+        if on_kernels and order.isolation is not Isolation.NONE:
+            self.zygote(order.isolation).prepare(kernels.INTERPRETER)
         tests = self._chosen(pack, order)
         progress(Started(len(tests)))
         load_error = ""
@@ -196,6 +200,8 @@ class Judge:
             progress(Diagnosing())
             named = diagnose(pack, ended, self.runs(pack, order))
         attempt = _attempt(pack.exercise, order, results, named, load_error)
+        if on_kernels:
+            attempt = msgspec.structs.replace(attempt, ran_on=kernels.ran_on(results))
         with self._loads(pack, order) as fresh:
             mine = functools.partial(self.zygote, order.isolation)
             attempt = self._targets.measure(pack, attempt, order, fresh, mine, progress)
@@ -206,6 +212,8 @@ class Judge:
         key = f"{order.content_root}:{order.exercise}"
         if key not in self._packs:
             exercise = Catalogue(Path(order.content_root)).exercise(order.exercise)
+            if exercise.track == "kernels" and (reason := kernels.why_not()):
+                raise RequestError(f"{exercise.slug} is a GPU-kernel challenge: {reason}", "the other tracks work here")
             self._packs[key] = load_pack(exercise, read_mistakes(exercise))
         return self._packs[key]
 
