@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.errors import RequestError
 from grader.judge.client import JudgeClient
 from grader.judge.orders import Diagnosing, GradeOrder, Measuring, Progress, Started, Tested
-from grader.model import Attempt, Exercise, Isolation
+from grader.model import Attempt, Exercise, Isolation, TestResult
 
-SUBMISSION_LIMIT_BYTES = 1 << 20
-
-__all__ = ["Diagnosing", "GradeRequest", "Measuring", "Progress", "Started", "Tested", "grade", "read_submission"]
+__all__ = ["Diagnosing", "GradeRequest", "Measuring", "Progress", "Started", "TestResult", "Tested", "grade"]
 
 
 @dataclass(frozen=True)
@@ -80,28 +77,3 @@ def grade(
         return client.grade(order, progress)
     with JudgeClient(interactive=request.isolation is Isolation.NONE) as own:
         return own.grade(order, progress)
-
-
-def read_submission(path: Path) -> bytes:
-    """The bytes of a learner's file.
-
-    Raises:
-        RequestError: it is missing, a folder, empty, too large or not UTF-8 text.
-    """
-    if path.is_dir():
-        raise RequestError(f"{path} is a folder, not a file", "name the .py file to grade with --file")
-    try:
-        source = path.read_bytes()
-    except FileNotFoundError:
-        raise RequestError(f"{path} does not exist", "kit start NAME writes the file to work on") from None
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}", "check its permissions") from None
-    if not source.strip():
-        raise RequestError(f"{path} is empty", "kit reset NAME writes the stub again")
-    if len(source) > SUBMISSION_LIMIT_BYTES:
-        raise RequestError(f"{path} has {len(source)} bytes; {SUBMISSION_LIMIT_BYTES} are allowed", "is it the right file?")
-    try:
-        source.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
-    return source
