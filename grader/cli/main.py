@@ -38,6 +38,7 @@ COMMANDS = {
     "show": Lazy("grader.cli.browse", "show", "The statement of one exercise.", PRACTICE),
     "start": Lazy("grader.cli.learn", "start", "Write an exercise's stub into your workspace.", PRACTICE),
     "grade": Lazy("grader.cli.grade", "grade", "Grade your file: verdict, and the mistake by name.", PRACTICE),
+    "watch": Lazy("grader.cli.watch", "watch", "Grade on every save.", PRACTICE),
     "hint": Lazy("grader.cli.learn", "hint", "The next hint, from a nudge to the line.", PRACTICE),
     "reset": Lazy("grader.cli.learn", "reset", "Back your file up and write the stub again.", PRACTICE),
     "doctor": Lazy("grader.cli.doctor", "doctor", "What this machine has, and what is missing.", PRACTICE),

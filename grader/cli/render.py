@@ -79,6 +79,26 @@ def _print_trimmed(console: Console, blocks: Sequence[RenderableType]) -> None:
     console.file.flush()
 
 
+def ladder_block(attempt: Attempt) -> RenderableType:
+    """The parts, each with its mark and what was seen."""
+    return _ladder(attempt)
+
+
+def mistake_blocks(attempt: Attempt) -> list[RenderableType]:
+    """The named mistakes with their explanation."""
+    return [_diagnosis(item) for item in attempt.diagnosis]
+
+
+def failure_block(test: TestResult) -> RenderableType:
+    """One failing test in full."""
+    return _failure(test)
+
+
+def target_blocks(attempt: Attempt, width: int) -> list[RenderableType]:
+    """Costs and speed against their targets, with bars where the terminal has room for them."""
+    return list(_targets(attempt, bars=width >= BARS_FROM_WIDTH))
+
+
 def print_summary(console: Console, attempts: Sequence[Attempt]) -> None:
     """One line per attempt, for ``kit grade --all``."""
     table = Table.grid(padding=(0, 2))

@@ -27,7 +27,7 @@ from grader.judge.faults import (
     Tampered,
     TestFault,
 )
-from grader.judge.orders import Diagnosing, GradeOrder, Progress, Started, Tested
+from grader.judge.orders import Diagnosing, GradeOrder, Judged, Progress, Started, Tested
 from grader.judge.pack import HiddenTest, Pack, load_pack
 from grader.judge.targets import Targets
 from grader.judge.trial import Ended, InProcess, run_own_test, run_test
@@ -197,6 +197,7 @@ class Judge:
         self._settle_bugs(pack, ended, order)
         named: tuple[Diagnosis, ...] = ()
         if order.diagnose and any(end.outcome is not Outcome.PASSED for end in ended):
+            progress(Judged(_attempt(pack.exercise, order, results, (), load_error)))
             progress(Diagnosing())
             named = diagnose(pack, ended, self.runs(pack, order))
         attempt = _attempt(pack.exercise, order, results, named, load_error)
