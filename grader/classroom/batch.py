@@ -156,7 +156,7 @@ def grade_class(
     Raises:
         RequestError: no submissions, isolation that cannot be had, or a batch already at work in ``out``.
     """
-    timed = {item.slug for item in exercises if item.speeds} if options.speed else set()
+    timed = {item.slug: {target.part for target in item.speeds} for item in exercises if item.speeds and options.speed}
     if executor is None or timed:
         check_isolation(options.isolation)
     collected = collect(folder, [_wanted(item) for item in exercises], options.limits)
@@ -254,14 +254,14 @@ class _Run:
         counts = _Counts("correctness", len(self._tasks), before)
         self._rounds(executor, list(open_tasks.values()), counts, speed=False)
 
-    def speed(self, executor: Executor, timed: set[str]) -> None:
+    def speed(self, executor: Executor, timed: dict[str, set[int]]) -> None:
         """Measure the speed of what is right, one at a time: two at once would disturb each other."""
         open_tasks = []
         for key, task in self._tasks.items():
             attempt = self._ledger.attempt(key)
             if attempt is None or task.exercise not in timed or self._ledger.has_speed(key):
                 continue
-            if any(part.passed for part in attempt.parts):
+            if any(part.passed and part.number in timed[task.exercise] for part in attempt.parts):
                 open_tasks.append(msgspec.structs.replace(task, speed=True))
         self._rounds(executor, open_tasks, _Counts("speed", len(open_tasks), []), speed=True)
 
