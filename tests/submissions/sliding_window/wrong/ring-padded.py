@@ -66,10 +66,5 @@ class RollingKVCache:
         if self.buffer is None:
             empty = torch.empty(1, self.heads, 0, self.width)
             return empty, empty.clone()
-        if not self.full:
-            k, v = torch.roll(self.buffer, -self.next, dims=3)
-        elif self.full:
-            k, v = torch.roll(self.buffer, -self.next, dims=3)
-        else:
-            k, v = self.buffer[:, :, :, : self.next].clone()
+        k, v = torch.roll(self.buffer, -self.next, dims=3)
         return k, v
