@@ -156,6 +156,10 @@ def grade_class(
     Raises:
         RequestError: no submissions, isolation that cannot be had, or a batch already at work in ``out``.
     """
+    if sealed := [item.slug for item in exercises if not item.solution_path.exists()]:
+        raise RequestError(
+            f"{', '.join(sealed[:3])} cannot be graded here: the solution is sealed", "grade from a checkout"
+        )
     timed = {item.slug: {target.part for target in item.speeds} for item in exercises if item.speeds and options.speed}
     if executor is None or timed:
         check_isolation(options.isolation)
