@@ -7,7 +7,7 @@ straying further are, for both sides together:
     targets at p = 0.15: 8.5e-11 · targets at p = 0.4: 8.2e-11 · [MASK] at 0.8: 8.1e-11 · random and kept at 0.1: 8.8e-11 each
     each of 9 random ids at 0.1/11, 7 deviations: 1.6e-11 · each of 10 stretches of 4,000 tokens at 0.15, 7 deviations: 1.0e-11
 
-(the 80/10/10 test runs three times).  The sum over all tests of one run is below 2e-9; "two random draws of 1,000 tokens
+(the 80/10/10 test runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn).  The sum over all tests of one run is below 2e-9; "two random draws of 1,000 tokens
 coincide" adds less than 1e-100.  The promise is 1e-6.  Answers that fix the number of targets instead of drawing it stray less.
 
 What a check records is rounded coarsely, so that it depends on the submission's rule and not on its draws.
@@ -76,7 +76,7 @@ def test_mask_prob_is_the_rate_of_targets(submission, rng):
 
 
 @part(1)
-@pytest.mark.parametrize("mask_prob", [0.15, 0.4, 1.0])
+@pytest.mark.parametrize("mask_prob", [0.6, 1.0])
 def test_targets_are_corrupted_80_10_10(submission, rng, mask_prob):
     vocab_size, mask_id = 5000, rng.integers(100, 4900)
     tokens = plain_tokens(rng, mask_id, vocab_size, ROWS, LENGTH)
@@ -90,19 +90,8 @@ def test_targets_are_corrupted_80_10_10(submission, rng, mask_prob):
     fits = all(
         abs(seen - rate * count) <= deviation(count, rate) + 40 for seen, rate in ((masked, 0.8), (kept, 0.1), (other, 0.1))
     )
-    seen = tuple(rounded(part_count / count) for part_count in (masked, kept, other))
+    seen = tuple(rounded(part_count / count, 0.02) for part_count in (masked, kept, other))
     check(fits, "of the targets 80% become [MASK], 10% stay as they are and 10% become a random id", seen=seen)
-
-
-@part(1)
-def test_the_tenths_are_not_mixed_up(submission, rng):
-    """The same rates on a finer grid, for the exact shares of random and kept tokens."""
-    vocab_size, mask_id = 5000, rng.integers(100, 4900)
-    tokens = plain_tokens(rng, mask_id, vocab_size, ROWS, LENGTH)
-    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), 1.0)
-    other = int(((inputs != mask_id) & (inputs != tokens)).sum())
-    fits = abs(other - 0.1 * N) <= deviation(N, 0.1) + 40
-    check(fits, "one target in ten becomes a random id, whatever happened to the others", seen=rounded(other / N, 0.02))
 
 
 @part(1)

@@ -1,0 +1,32 @@
+"""A mean for each row, then a mean over rows."""
+
+import torch
+
+
+def _row(logits, tokens, ignore_index):
+    following = tokens[1:]
+    real = (following != ignore_index).nonzero().squeeze(1)
+    scores = logits[real]
+    own = scores[torch.arange(real.numel(), device=real.device), following[real]]
+    return torch.logsumexp(scores, dim=-1) - own
+
+
+def _all_losses(logits, tokens, ignore_index=-100):
+    return torch.cat([_row(*pair, ignore_index) for pair in zip(logits, tokens)])
+
+
+def _mean_or_zero(losses):
+    return losses.sum() / max(losses.numel(), 1)
+
+
+def causal_lm_loss(logits, tokens, ignore_index=-100):
+    means = [_mean_or_zero(_row(row, ids, ignore_index)) for row, ids in zip(logits, tokens)]
+    return sum(means) / len(means)
+
+
+def accumulated_loss(micro_batches):
+    return _mean_or_zero(torch.cat([_all_losses(logits, tokens) for logits, tokens in reversed(micro_batches)]))
+
+
+def perplexity(loss):
+    return torch.exp2(loss / torch.log(torch.tensor(2.0, dtype=torch.float64)).item())

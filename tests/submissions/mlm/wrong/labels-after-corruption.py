@@ -1,0 +1,26 @@
+"""Labels from what is shown."""
+
+import torch
+from torch import Tensor
+
+
+def mask_tokens(
+    tokens: Tensor, special_mask: Tensor, vocab_size: int, mask_id: int, generator: torch.Generator, mask_prob: float = 0.15
+) -> tuple[Tensor, Tensor]:
+    u = torch.empty(tokens.shape, dtype=torch.float64).uniform_(generator=generator).to(tokens.device)
+    u = u.masked_fill(special_mask, 2.0)
+    ids = torch.empty(tokens.shape, dtype=torch.int64).random_(vocab_size, generator=generator).to(tokens.device)
+    shown = torch.where(u < 0.8 * mask_prob, torch.full_like(tokens, mask_id), torch.where(u < 0.9 * mask_prob, ids, tokens))
+    return shown, shown.masked_fill(u >= mask_prob, -100)
+
+
+def mlm_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    chosen = labels.ge(0)
+    log_probs = torch.log_softmax(logits, dim=-1)
+    picked = log_probs.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -(picked * chosen).sum() / chosen.sum().clamp(min=1)
+
+
+def nsp_loss(cls_hidden: Tensor, weight: Tensor, is_next: Tensor) -> Tensor:
+    z = torch.einsum("bd,d->b", cls_hidden, weight)
+    return -torch.where(is_next.bool(), torch.nn.functional.logsigmoid(z), torch.nn.functional.logsigmoid(-z)).mean()
