@@ -12,8 +12,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +30,7 @@ from grader.workspace import read_submission
 SETTLE_MS = 20
 """Changes that follow one another within this time are one save."""
 POLL_MS = 150
+TICK_SECONDS = 1.0
 POLLED_FILE_SYSTEMS = frozenset({"9p", "cifs", "drvfs", "nfs", "nfs4", "smb3", "smbfs", "v9fs", "vboxsf", "fuse.sshfs"})
 """File systems that do not report another machine's writes."""
 
@@ -39,6 +40,9 @@ class Exit(StrEnum):
 
     QUIT = "quit"
     REVEAL = "reveal"
+    PAUSE = "pause"
+    GIVE_UP = "give up"
+    DONE = "done"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,9 @@ class View(Protocol):
 
     def hint(self, attempt: Attempt | None) -> None:
         """The next hint was asked for."""
+
+    def tick(self) -> None:
+        """About a second has passed with nothing to do."""
 
 
 Record = Callable[[Attempt, bytes], None]
@@ -156,7 +163,10 @@ class FileEvents:
 
 @dataclass
 class Watching:
-    """One session of watching: what is graded, by whom, and what was seen last."""
+    """One session of watching: what is graded, by whom, and what was seen last.
+
+    `exits` says which keys end it, and how; `until` ends it with an attempt.
+    """
 
     exercise: Exercise
     path: Path
@@ -165,6 +175,8 @@ class Watching:
     view: View
     record: Record
     part: int | None = None
+    exits: Mapping[str, Exit] = field(default_factory=lambda: {"q": Exit.QUIT, "r": Exit.REVEAL})
+    until: Callable[[Attempt], bool] = lambda attempt: False
     attempt: Attempt | None = None
     shown: int = 0
     digest: str = ""
@@ -173,23 +185,27 @@ class Watching:
         """Grade now and at every save; obey keys; return why it ended."""
         self.saved()
         while True:
-            event = events.get()
+            if self.attempt is not None and self.until(self.attempt):
+                return Exit.DONE
+            try:
+                event = events.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                self.view.tick()
+                continue
             if isinstance(event, Saved):
                 self.saved()
-                continue
-            match event.char:
-                case "q" | "\x03" | "\x04":
-                    return Exit.QUIT
-                case "r":
-                    return Exit.REVEAL
-                case "h":
-                    self.view.hint(self.attempt)
-                case "n" | " ":
-                    self.next_failure()
-                case "t":
-                    self.grade(speed=True)
-                case "g" | "\n" | "\r":
-                    self.grade()
+            elif event.char in ("\x03", "\x04"):
+                return Exit.PAUSE if Exit.PAUSE in self.exits.values() else Exit.QUIT
+            elif event.char in self.exits:
+                return self.exits[event.char]
+            elif event.char == "h":
+                self.view.hint(self.attempt)
+            elif event.char in ("n", " "):
+                self.next_failure()
+            elif event.char == "t":
+                self.grade(speed=True)
+            elif event.char in ("g", "\n", "\r"):
+                self.grade()
 
     def saved(self) -> None:
         """Grade the file if it is another than the one graded last."""
@@ -227,9 +243,7 @@ class Watching:
             return
         self.view.grading()
         first = tuple(test.id for test in failures(self.attempt)) if self.attempt else ()
-        request = grading.GradeRequest(
-            self.exercise, source, self.path, self.part, self.seed, speed=speed, first=first
-        )
+        request = grading.GradeRequest(self.exercise, source, self.path, self.part, self.seed, speed=speed, first=first)
 
         def follow(event: grading.Progress) -> None:
             if isinstance(event, Judged):

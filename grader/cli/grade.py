@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import secrets
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,15 +14,15 @@ import msgspec
 
 from grader import grading
 from grader.catalogue import Catalogue
+from grader.cli import render
 from grader.cli.common import console, find, note, record, shown
+from grader.cli.follow import Follower
 from grader.errors import RequestError
 from grader.judge.client import JudgeClient
 from grader.model import Attempt, Exercise, Isolation
 from grader.workspace import Workspace, neighbour_notes, read_submission
 
 MAX_SEED = 2**31
-
-Report = Callable[[grading.Progress], None]
 
 
 @click.command()
@@ -79,17 +78,29 @@ def grade(
     sources = [read_submission(path, f"kit start {exercise.slug} writes the stub") for exercise, path in jobs]
     if not as_json and junit is None and not every and _says_syntax_error(sources[0], jobs[0][1]):
         return 1
+    early = None
     with JudgeClient(interactive=pdb) as client:
         for (exercise, path), source in zip(jobs, sources, strict=True):
             request = grading.GradeRequest(
                 exercise, source, path, part, run_seed, device, level, speed=not no_speed, pdb=pdb
             )
-            with _progress(exercise, quiet=as_json or pdb) as report:
-                attempt = grading.grade(request, report, client)
+            show = None if every or as_json else _shower(exercise, verbose)
+            keep = functools.partial(_record, workspace, source=source, part=part)
+            with Follower(exercise.slug, spinner=not (as_json or pdb), show=show) as follower:
+                try:
+                    attempt = grading.grade(request, follower, client)
+                except KeyboardInterrupt:
+                    if follower.verdict is not None:
+                        keep(follower.verdict)  # what was shown is a fact; only the timing is lost
+                    raise
             attempt = msgspec.structs.replace(attempt, notes=(*attempt.notes, *neighbour_notes(path.resolve())))
-            record(workspace, "record_attempt", attempt, hashlib.sha256(source).hexdigest(), part=part)
+            keep(attempt)
             attempts.append(attempt)
-    _show(attempts, [exercise for exercise, _ in jobs], every, as_json, verbose)
+            early = follower.verdict
+    if early is not None:
+        render.print_timing(console(), attempts[0], jobs[0][0], early)
+    else:
+        _show(attempts, [exercise for exercise, _ in jobs], every, as_json, verbose)
     if junit is not None:
         from grader.cli.export import junit_xml
 
@@ -146,6 +157,15 @@ def _says_syntax_error(source: bytes, path: Path) -> bool:
     return False
 
 
+def _shower(exercise: Exercise, verbose: bool) -> Callable[[Attempt], None]:
+    """A function that prints the verdict on the values, for before the times are measured."""
+    return lambda attempt: render.print_verdict(console(), attempt, exercise, verbose)
+
+
+def _record(workspace: Workspace, attempt: Attempt, source: bytes, part: int | None) -> None:
+    record(workspace, "record_attempt", attempt, hashlib.sha256(source).hexdigest(), part=part)
+
+
 def _show(attempts: list[Attempt], exercises: list[Exercise], every: bool, as_json: bool, verbose: bool) -> None:
     if as_json:
         from grader.cli.export import all_document, attempt_document, json_text
@@ -155,37 +175,7 @@ def _show(attempts: list[Attempt], exercises: list[Exercise], every: bool, as_js
                 note(f"{attempt.exercise}: {remark}" if every else remark)
         click.echo(json_text(all_document(attempts) if every else attempt_document(attempts[0])))
         return
-    from grader.cli.render import print_attempt, print_summary
-
     if every:
-        print_summary(console(), attempts)
+        render.print_summary(console(), attempts)
     else:
-        print_attempt(console(), attempts[0], exercises[0], verbose)
-
-
-@contextmanager
-def _progress(exercise: Exercise, quiet: bool) -> Iterator[Report]:
-    """A report function that keeps one line of progress on a terminal's stderr, and nothing anywhere else."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda event: None
-        return
-    from rich.status import Status
-
-    status = Status(f"{exercise.slug}: loading", console=console(stderr=True))
-    total, done = 0, 0
-
-    def report(event: grading.Progress) -> None:
-        nonlocal total, done
-        if isinstance(event, grading.Started):
-            total = event.total
-        elif isinstance(event, grading.Tested):
-            done += 1
-        if isinstance(event, grading.Diagnosing):
-            status.update(f"{exercise.slug}: which mistake is it?")
-        elif isinstance(event, grading.Measuring):
-            status.update(f"{exercise.slug}: measuring {event.name}")
-        else:
-            status.update(f"{exercise.slug}: test {min(done + 1, total)} of {total}")
-
-    with status:
-        yield report
+        render.print_attempt(console(), attempts[0], exercises[0], verbose)

@@ -39,6 +39,8 @@ COMMANDS = {
     "start": Lazy("grader.cli.learn", "start", "Write an exercise's stub into your workspace.", PRACTICE),
     "grade": Lazy("grader.cli.grade", "grade", "Grade your file: verdict, and the mistake by name.", PRACTICE),
     "watch": Lazy("grader.cli.watch", "watch", "Grade on every save.", PRACTICE),
+    "drill": Lazy("grader.cli.drill", "drill", "Retype against the clock.", PRACTICE),
+    "due": Lazy("grader.cli.drill", "due", "What to practise now.", PRACTICE),
     "hint": Lazy("grader.cli.learn", "hint", "The next hint, from a nudge to the line.", PRACTICE),
     "reset": Lazy("grader.cli.learn", "reset", "Back your file up and write the stub again.", PRACTICE),
     "doctor": Lazy("grader.cli.doctor", "doctor", "What this machine has, and what is missing.", PRACTICE),

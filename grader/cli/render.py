@@ -48,18 +48,44 @@ _FAILURES = frozenset(Outcome) - {Outcome.PASSED, Outcome.SKIPPED}
 
 
 def print_attempt(console: Console, attempt: Attempt, exercise: Exercise, verbose: bool = False) -> None:
-    """Print the verdict: the part ladder, the named mistakes, failing tests, costs and speed, what to do next."""
-    _print_trimmed(console, _blocks(attempt, exercise, verbose, bars=console.width >= BARS_FROM_WIDTH))
+    """Print all of it: part ladder, named mistakes, failing tests, costs, speed, what to do next."""
+    blocks = [
+        *_verdict(attempt, exercise, verbose, _has_bars(console)),
+        *_closing(attempt, exercise, _has_bars(console)),
+    ]
+    _print_trimmed(console, blocks)
 
 
-def _blocks(attempt: Attempt, exercise: Exercise, verbose: bool, bars: bool) -> list[RenderableType]:
+def print_verdict(console: Console, attempt: Attempt, exercise: Exercise, verbose: bool = False) -> None:
+    """Print what is known before any time is measured; `print_timing` prints the rest."""
+    _print_trimmed(console, _verdict(attempt, exercise, verbose, _has_bars(console)))
+
+
+def print_timing(console: Console, attempt: Attempt, exercise: Exercise, shown: Attempt) -> None:
+    """Print what `print_verdict` had not got when it printed ``shown``: the times, and what to do next."""
+    changed = [] if shown.parts == attempt.parts else [_headline(attempt, exercise), _ladder(attempt)]
+    console.print()
+    _print_trimmed(console, [*_speed(attempt, _has_bars(console)), *changed, *_closing(attempt, exercise, None)])
+
+
+def _has_bars(console: Console) -> bool:
+    return console.width >= BARS_FROM_WIDTH
+
+
+def _verdict(attempt: Attempt, exercise: Exercise, verbose: bool, bars: bool) -> list[RenderableType]:
     blocks: list[RenderableType] = [_headline(attempt, exercise), _ladder(attempt)]
     if attempt.load_error:
         blocks.append(_titled("Your file does not load", "red", Text(visible(attempt.load_error))))
     elif not _untouched(attempt):
         blocks.extend(_diagnosis(item) for item in attempt.diagnosis)
         blocks.extend(_failures(attempt, verbose))
-        blocks.extend(_targets(attempt, bars))
+        blocks.extend(_costs(attempt, bars))
+    return blocks
+
+
+def _closing(attempt: Attempt, exercise: Exercise, bars: bool | None) -> list[RenderableType]:
+    """Speed (unless ``bars`` is None: it was printed), remarks, and what to do next."""
+    blocks = [] if bars is None else list(_speed(attempt, bars))
     blocks.extend(Text.assemble(("note: ", "yellow"), visible(note)) for note in attempt.notes)
     blocks.append(_next_step(attempt, exercise))
     return blocks
@@ -96,7 +122,8 @@ def failure_block(test: TestResult) -> RenderableType:
 
 def target_blocks(attempt: Attempt, width: int) -> list[RenderableType]:
     """Costs and speed against their targets, with bars where the terminal has room for them."""
-    return list(_targets(attempt, bars=width >= BARS_FROM_WIDTH))
+    bars = width >= BARS_FROM_WIDTH
+    return [*_costs(attempt, bars), *_speed(attempt, bars)]
 
 
 def print_summary(console: Console, attempts: Sequence[Attempt]) -> None:
@@ -130,7 +157,8 @@ def test_title(test_id: str) -> str:
 
 def _headline(attempt: Attempt, exercise: Exercise) -> RenderableType:
     style = "bold green" if attempt.passed else "bold"
-    where = f"{attempt.device}, {attempt.isolation} isolation, seed {attempt.seed}, {attempt.seconds:.1f} s"
+    took = f", {attempt.seconds:.1f} s" if attempt.seconds else ""
+    where = f"{attempt.device}, {attempt.isolation} isolation, seed {attempt.seed}{took}"
     return Group(
         Text.assemble(
             (f"{exercise.title}  {attempt.points}/{attempt.max_points}", style), ("  " + exercise.slug, "dim")
@@ -253,7 +281,7 @@ def _mismatch_rows(mismatch: Mismatch) -> Iterable[tuple[str, str]]:
         yield "expected", mismatch.expected
 
 
-def _targets(attempt: Attempt, bars: bool) -> Iterable[RenderableType]:
+def _costs(attempt: Attempt, bars: bool) -> Iterable[RenderableType]:
     if attempt.costs:
         table = Table.grid(padding=(0, 2))
         for cost in attempt.costs:
@@ -266,6 +294,9 @@ def _targets(attempt: Attempt, bars: bool) -> Iterable[RenderableType]:
                 Text(f"{'at most' if cost.required else 'stretch:'} {cost.limit:.4g}", "dim"),
             )
         yield _titled("Cost", "", table, *_causes(cost for cost in attempt.costs if not cost.passed))
+
+
+def _speed(attempt: Attempt, bars: bool) -> Iterable[RenderableType]:
     times = [item for item in attempt.speed if item.unit == RATIO_UNIT]
     growths = [item for item in attempt.speed if item.unit != RATIO_UNIT]
     if times:

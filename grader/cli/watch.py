@@ -33,9 +33,18 @@ KEYS = "h hint   n next failure   t timing   g grade again   r reveal   q quit"
 class Screen:
     """Draws one screen per verdict; older ones are gone, so that nothing stale stands beside it."""
 
-    def __init__(self, target: Console, exercise: Exercise, path: Path, workspace: Workspace, remark: str = "") -> None:
+    def __init__(
+        self,
+        target: Console,
+        exercise: Exercise,
+        path: Path,
+        workspace: Workspace,
+        remark: str = "",
+        doing: str = "watching",
+        keys: str = KEYS,
+    ) -> None:
         self._console, self._exercise, self._path, self._workspace = target, exercise, path, workspace
-        self._remark = remark
+        self._remark, self._doing, self._keys = remark, doing, keys
 
     def grading(self) -> None:
         """A save is being graded."""
@@ -94,6 +103,9 @@ class Screen:
         self._console.print(Text(f"part {number}, {HINT_LEVELS[level - 1].lower()} ({level} of {len(hints)})", "bold"))
         self._console.print(Markdown(literal_stars(hints[level - 1])))
 
+    def tick(self) -> None:
+        """Nothing happens by itself."""
+
     def _say(self, first: Text, second: str) -> None:
         self._clear()
         self._console.print(Text(self._exercise.title, "bold"))
@@ -106,7 +118,7 @@ class Screen:
         self._console.print()
         if self._remark:
             self._console.print(Text(self._remark, "yellow"))
-        self._console.print(Text(f"watching {shown(self._path)}   {KEYS}", "dim"))
+        self._console.print(Text(f"{self._doing} {shown(self._path)}   {self._keys}", "dim"))
 
     def _clear(self) -> None:
         if self._console.is_terminal:
@@ -138,7 +150,7 @@ def watch(name: str, part: int | None, file: Path | None, poll: bool) -> int:
 
     screen = Screen(console(), exercise, path, workspace, remark)
     seed = secrets.randbelow(MAX_SEED)
-    with JudgeClient() as client, FileEvents(path, events, bool(reason)), _keys(events):
+    with JudgeClient() as client, FileEvents(path, events, bool(reason)), key_presses(events):
         session = Watching(exercise, path, seed, client, screen, keep, part)
         ended = session.run(events)
     if ended is Exit.REVEAL:
@@ -147,7 +159,7 @@ def watch(name: str, part: int | None, file: Path | None, poll: bool) -> int:
 
 
 @contextlib.contextmanager
-def _keys(events: queue.Queue[Event]) -> Iterator[None]:
+def key_presses(events: queue.Queue[Event]) -> Iterator[None]:
     """Put single key presses into `events` while the block runs; the terminal is as before afterwards.
 
     Where stdin is no terminal its characters count as keys, and its end means quit.

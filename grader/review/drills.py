@@ -22,9 +22,9 @@ from grader.stubs import stub_text
 CLOZE_SHARE = 0.5
 """The share of an exercise's clozeable expressions that one drill blanks, drawn anew each time."""
 DEFAULT_SYMBOL_SHARE = 3
-_LAYOUT = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING
-}  # fmt: skip
+_LAYOUT = frozenset(
+    getattr(tokenize, name) for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
+)
 
 
 class Mode(StrEnum):
