@@ -37,7 +37,7 @@ KINDS_OF_FILE = frozenset(
         ".txt",
         ".age",
         ".tape",
-        ".j2",
+        ".jinja",
         ".html",
         ".css",
         ".js",
