@@ -21,7 +21,7 @@ HINT_LEVELS = ("Nudge", "Idea", "Line")
 
 EXERCISE_KEYS = frozenset(
     {
-        *("slug", "title", "track", "stars", "minutes", "source", "timeout_seconds", "given"),
+        *("slug", "title", "track", "stars", "minutes", "source", "timeout_seconds", "given", "public_tests"),
         *("part", "cost", "speed", "growth", "symbol_minutes", "reveal"),
     }
 )

@@ -31,7 +31,7 @@ class Lazy(NamedTuple):
     section: str
 
 
-PRACTICE, AUTHORS = "Practice", "For people who add exercises"
+PRACTICE, AUTHORS, TEACHERS = "Practice", "For people who add exercises", "For instructors"
 
 COMMANDS = {
     "list": Lazy("grader.cli.browse", "list_command", "The exercises, and how far you are.", PRACTICE),
@@ -42,9 +42,11 @@ COMMANDS = {
     "drill": Lazy("grader.cli.drill", "drill", "Retype against the clock.", PRACTICE),
     "due": Lazy("grader.cli.drill", "due", "What to practise now.", PRACTICE),
     "hint": Lazy("grader.cli.learn", "hint", "The next hint, from a nudge to the line.", PRACTICE),
+    "reveal": Lazy("grader.cli.teach", "reveal", "Open a sealed exercise with your instructor's code.", PRACTICE),
     "reset": Lazy("grader.cli.learn", "reset", "Back your file up and write the stub again.", PRACTICE),
     "doctor": Lazy("grader.cli.doctor", "doctor", "What this machine has, and what is missing.", PRACTICE),
     "author": Lazy("grader.cli.author", "author", "Make, stub and check exercises.", AUTHORS),
+    "class": Lazy("grader.cli.teach", "classroom", "Release exercises to a class, and grade what comes back.", TEACHERS),
 }
 
 

@@ -190,6 +190,14 @@ def report(out: Path, feedback: str, visibility: str, as_json: bool) -> int:
     return _conclude(book, written, out, as_json)
 
 
+@click.command()
+@click.argument("name")
+@click.option("--code", required=True, help="The code your instructor gave out for this exercise.")
+def reveal(name: str, code: str) -> int:
+    """Open the sealed exercise NAME with its code: the annotated solution, the hidden tests, the known mistakes."""
+    return reveal_with_code(name, code)
+
+
 @classroom.command()
 @click.option(
     "--isolation",
@@ -228,6 +236,28 @@ def selftest(levels: tuple[str, ...], rows: tuple[int, ...], attacks: Path | Non
     else:
         click.echo(table_text(found))
     return 0 if found.holds else 1
+
+
+def reveal_with_code(name: str, code: str) -> int:
+    """What ``kit reveal NAME --code CODE`` does: open one sealed exercise, keep it in the workspace, show its solution.
+
+    Raises:
+        RequestError: the code does not open it, or nothing is sealed here.
+    """
+    from grader.catalogue import Catalogue
+    from grader.cli.common import find, record
+    from grader.reveal import keep_opened, open_sealed
+    from grader.workspace import Workspace
+
+    workspace = Workspace.find()
+    catalogue = Catalogue()
+    exercise = find(catalogue, name, workspace).exercise
+    opened = open_sealed(catalogue.root, exercise.slug, code)
+    kept = keep_opened(opened, workspace.root / ".kit")
+    record(workspace, "record_reveal", exercise.slug, "code")
+    click.echo(opened.solution)
+    note(f"the solution, the hidden tests and the known mistakes of {exercise.slug} are in {shown(kept)}")
+    return 0
 
 
 def _exercises(catalogue: Catalogue, names: str | None) -> list[Exercise]:
