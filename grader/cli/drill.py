@@ -148,10 +148,13 @@ def _run(journal: Journal, workspace: Workspace, exercise: Exercise, row: DrillR
         note(f"polling: {reason}")
     screen = DrillScreen(journal, row, exercise, path, workspace, f"polling: {reason}" if reason else "")
     events: queue.Queue[Event] = queue.Queue()
+    page = path.read_bytes() if path.exists() else b""
 
     def keep(attempt: Attempt, source: bytes) -> None:
+        if source == page:
+            return  # the page as it was written is no try
         journal.record_attempt(attempt, hashlib.sha256(source).hexdigest(), part=row.part, source="drill")
-        screen.beat(attempts=0 if all(test.not_started for test in attempt.tests) else 1)
+        screen.beat(attempts=1)
 
     click.echo(f"part {row.part}{f', {row.symbol}' if row.symbol else ''}: the clock runs, {screen.clock()}")
     with JudgeClient() as client, FileEvents(path, events, bool(reason)), key_presses(events):
