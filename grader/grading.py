@@ -8,9 +8,9 @@ from pathlib import Path
 
 from grader.judge.client import JudgeClient
 from grader.judge.orders import Diagnosing, GradeOrder, Measuring, Progress, Started, Tested
-from grader.model import Attempt, Exercise, Isolation, TestResult
+from grader.model import Attempt, Exercise, Isolation
 
-__all__ = ["Diagnosing", "GradeRequest", "Measuring", "Progress", "Started", "TestResult", "Tested", "grade"]
+__all__ = ["Diagnosing", "GradeRequest", "Measuring", "Progress", "Started", "Tested", "grade"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class GradeRequest:
         speed: whether to measure speed targets too.
         pdb: leave the terminal to the learner's breakpoints; needs isolation none.
         first: tests to run before the others.
+        diagnose: whether to name known mistakes.
     """
 
     exercise: Exercise
@@ -40,6 +41,7 @@ class GradeRequest:
     speed: bool = True
     pdb: bool = False
     first: tuple[str, ...] = ()
+    diagnose: bool = True
 
 
 def grade(
@@ -72,6 +74,7 @@ def grade(
         request.speed,
         request.pdb,
         request.first,
+        diagnose=request.diagnose,
     )
     if client is not None:
         return client.grade(order, progress)

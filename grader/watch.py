@@ -177,6 +177,7 @@ class Watching:
     part: int | None = None
     exits: Mapping[str, Exit] = field(default_factory=lambda: {"q": Exit.QUIT, "r": Exit.REVEAL})
     until: Callable[[Attempt], bool] = lambda attempt: False
+    diagnose: bool = True
     attempt: Attempt | None = None
     shown: int = 0
     digest: str = ""
@@ -243,7 +244,9 @@ class Watching:
             return
         self.view.grading()
         first = tuple(test.id for test in failures(self.attempt)) if self.attempt else ()
-        request = grading.GradeRequest(self.exercise, source, self.path, self.part, self.seed, speed=speed, first=first)
+        request = grading.GradeRequest(
+            self.exercise, source, self.path, self.part, self.seed, speed=speed, first=first, diagnose=self.diagnose
+        )
 
         def follow(event: grading.Progress) -> None:
             if isinstance(event, Judged):

@@ -40,13 +40,14 @@ COMMANDS = {
     "grade": Lazy("grader.cli.grade", "grade", "Grade your file: verdict, and the mistake by name.", PRACTICE),
     "watch": Lazy("grader.cli.watch", "watch", "Grade on every save.", PRACTICE),
     "drill": Lazy("grader.cli.drill", "drill", "Retype against the clock.", PRACTICE),
+    "debug": Lazy("grader.cli.debug", "debug", "Mend a solution that holds a known mistake.", PRACTICE),
     "due": Lazy("grader.cli.drill", "due", "What to practise now.", PRACTICE),
     "hint": Lazy("grader.cli.learn", "hint", "The next hint, from a nudge to the line.", PRACTICE),
-    "reveal": Lazy("grader.cli.teach", "reveal", "Open a sealed exercise with your instructor's code.", PRACTICE),
+    "reveal": Lazy("grader.cli.reveal", "reveal", "The solution, after a pass or a real try.", PRACTICE),
     "reset": Lazy("grader.cli.learn", "reset", "Back your file up and write the stub again.", PRACTICE),
     "doctor": Lazy("grader.cli.doctor", "doctor", "What this machine has, and what is missing.", PRACTICE),
     "author": Lazy("grader.cli.author", "author", "Make, stub and check exercises.", AUTHORS),
-    "class": Lazy("grader.cli.teach", "classroom", "Release exercises to a class, and grade what comes back.", TEACHERS),
+    "class": Lazy("grader.cli.teach", "classroom", "Release exercises to a class, grade what comes back.", TEACHERS),
 }
 
 
