@@ -19,6 +19,10 @@ seen.  Targets that count FLOPs therefore carry a floor as well.
 
 from __future__ import annotations
 
+import grader.meter.child  # noqa: F401  (before torch.utils.flop_counter, which imports triton)
+
+# isort: split
+
 import gc
 import sys
 import weakref

@@ -12,6 +12,10 @@ one-hot tables, cost none either.
 
 from __future__ import annotations
 
+import grader.meter.child  # noqa: F401  (before torch.utils.flop_counter, which imports triton)
+
+# isort: split
+
 import math
 from collections.abc import Iterator
 from functools import cache

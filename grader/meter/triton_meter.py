@@ -9,7 +9,9 @@ that.  One metered call::
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,16 +21,9 @@ import msgspec
 import torch
 
 from grader.errors import GraderFault
-from grader.meter.triton_records import Fault, FaultKind, MeterReport
+from grader.meter.triton_records import Fault, FaultKind, MeterReport, Options
 
 INTERPRET_VARIABLE = "TRITON_INTERPRET"
-
-
-class Options(msgspec.Struct, frozen=True):
-    """How a call is to be run: rows of these parameters so many elements apart; programs last to first."""
-
-    far: dict[str, int] = {}
-    reverse: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,11 +175,11 @@ def run_metered(
     from grader.meter.triton_meter_memory import far_apart
 
     options = options or Options()
-    labels = _parameter_names(function, len(args))
+    labels = _labels(function, len(args), options.names)
     named = {labels[i]: value for i, value in enumerate(args) if isinstance(value, torch.Tensor)}
     named |= {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
-    for name, stride in options.far.items():
-        named[name] = far_apart(named[name], stride)
+    for place, stride in options.far.items():
+        named[labels[place]] = far_apart(named[labels[place]], stride)
     meter = TritonMeter()
     meter.ledger.reverse = options.reverse
     meter.ledger.know(_module_tensors(function))
@@ -209,8 +204,7 @@ def metered(call: functools.partial[Any], session: Any) -> tuple[Any, bytes]:
     In-place changes are copied back to the caller's tensors.  A launcher that raised without a fault raises here too;
     one that raised because of a fault returns None, since the report says why.
 
-    Options (``session.meter_options``, JSON): ``far`` maps a parameter to the distance of its rows in elements;
-    ``reverse`` runs the programs of every grid last to first, as a GPU may.
+    ``session.meter_options`` holds ``Options`` as JSON.
     """
     options = msgspec.json.decode(session.meter_options or "{}", type=Options)
     done = run_metered(call.func, call.args, call.keywords, options=options)
@@ -225,14 +219,14 @@ def worst(faults: tuple[Fault, ...]) -> Fault | None:
     return min(faults, key=lambda fault: order.index(fault.kind), default=None)
 
 
-def _parameter_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
-    import inspect
-
-    try:
-        names = list(inspect.signature(function).parameters)[:count]
-    except (TypeError, ValueError):
-        names = []
-    return tuple(names + [f"argument {i}" for i in range(len(names), count)])
+def _labels(function: Callable[..., Any], count: int, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """What positional arguments are called: as asked, else as the launcher calls them, else by number."""
+    names = list(wanted)
+    if not names:
+        with contextlib.suppress(TypeError, ValueError):
+            names = list(inspect.signature(function).parameters)
+    names = names[:count]
+    return tuple(names + [f"argument {place + 1}" for place in range(len(names), count)])
 
 
 def _copy_back(

@@ -179,12 +179,10 @@ class Memory:
         """Rows so far apart that the storage is mostly untouched: each row is a segment, where it lies."""
         segments = []
         for tensor in tensors:
-            rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim == 1 else tensor
-            for row in rows.flatten(0, -2) if rows.ndim > 2 else rows:
-                flat = row if row.is_contiguous() else None
-                if flat is None:
+            for row in tensor:
+                if not row.is_contiguous():
                     raise ValueError("a storage of this size must have contiguous rows")
-                segment = Segment(flat.data_ptr(), flat.numel(), flat.element_size(), _bytes_of(flat))
+                segment = Segment(row.data_ptr(), row.numel(), row.element_size(), _bytes_of(row))
                 segment.state[:] = INPUT
                 segments.append(segment)
         segments.sort(key=lambda segment: segment.base)
@@ -217,22 +215,22 @@ def poison(tensor: torch.Tensor) -> None:
 
 
 def far_apart(rows: torch.Tensor, stride: int) -> torch.Tensor:
-    """The same (M, N) rows, ``stride`` elements apart, over memory that is reserved and never touched between them.
+    """The same rows, ``stride`` elements apart, over memory that is reserved and never touched between them.
 
     Args:
-        rows: (M, N), any dtype.
+        rows: (M, ...), any dtype; a row is everything behind the first dimension, and comes out contiguous.
         stride: elements from one row to the next, so that an offset may pass 2^31.
 
     Raises:
         OSError: the system will not reserve that much address space.
     """
-    count, width = rows.shape
-    elements = (count - 1) * stride + width
+    whole = rows.contiguous()
+    elements = (len(whole) - 1) * stride + whole[0].numel()
     # Shared, since a host may hold little private memory; reserved pages that nobody touches cost nothing.
     flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    reserved = mmap.mmap(-1, elements * rows.element_size(), flags=flags)
-    far = torch.frombuffer(reserved, dtype=rows.dtype).as_strided((count, width), (stride, 1))
-    far.copy_(rows)
+    reserved = mmap.mmap(-1, elements * whole.element_size(), flags=flags)
+    far = torch.frombuffer(reserved, dtype=whole.dtype).as_strided(whole.shape, (stride, *whole.stride()[1:]))
+    far.copy_(whole)
     return far
 
 
@@ -259,4 +257,4 @@ def _elements(flat: np.ndarray[Any, Any], tensor: torch.Tensor, shift: int = 0) 
 
 
 def _bytes_of(row: torch.Tensor) -> np.ndarray[Any, Any]:
-    return row.view(torch.uint8).numpy()
+    return row.reshape(-1).view(torch.uint8).numpy()

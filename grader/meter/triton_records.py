@@ -10,6 +10,18 @@ SECTOR_BYTES = 32
 """The unit in which a GPU's memory answers: touching one byte of it moves all of it."""
 
 
+class Options(msgspec.Struct, frozen=True):
+    """How a metered call is to be run.
+
+    ``far`` puts the rows of these positional arguments so many elements apart; ``reverse`` runs the programs of every
+    grid last to first, as a GPU may; ``names`` is what positional arguments are called in the report.
+    """
+
+    far: dict[int, int] = {}
+    reverse: bool = False
+    names: tuple[str, ...] = ()
+
+
 class FaultKind(StrEnum):
     """What a metered call did that no correct kernel does."""
 
