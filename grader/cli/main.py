@@ -41,6 +41,7 @@ COMMANDS = {
     "watch": Lazy("grader.cli.watch", "watch", "Grade on every save.", PRACTICE),
     "drill": Lazy("grader.cli.drill", "drill", "Retype against the clock.", PRACTICE),
     "debug": Lazy("grader.cli.debug", "debug", "Mend a solution that holds a known mistake.", PRACTICE),
+    "prove": Lazy("grader.cli.prove", "prove", "Write the tests; see which mistakes they catch.", PRACTICE),
     "due": Lazy("grader.cli.drill", "due", "What to practise now.", PRACTICE),
     "hint": Lazy("grader.cli.learn", "hint", "The next hint, from a nudge to the line.", PRACTICE),
     "reveal": Lazy("grader.cli.reveal", "reveal", "The solution, after a pass or a real try.", PRACTICE),

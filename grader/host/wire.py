@@ -185,7 +185,16 @@ class TimedAnswer(msgspec.Struct, frozen=True, tag="timed_answer"):
     place: int
 
 
-Request = Load | Call | Backward | Attribute | ModuleOp | Timed | TimedAnswer
+class Prove(msgspec.Struct, frozen=True, tag="prove"):
+    """Run a learner's own tests against the module that was loaded; answered by [id, outcome, message] each."""
+
+    tests: bytes
+    filename: str
+    name: str
+    seed: int
+
+
+Request = Load | Call | Backward | Attribute | ModuleOp | Timed | TimedAnswer | Prove
 
 
 # ----------------------------------------------------------------------------------------- replies

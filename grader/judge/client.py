@@ -14,7 +14,18 @@ from types import TracebackType
 
 from grader.errors import ContentError, GraderFault, KitError, RequestError
 from grader.host import wire
-from grader.judge.orders import Fault, Finished, GradeOrder, Progress, encoder, event_decoder
+from grader.judge.orders import (
+    Fault,
+    Finished,
+    GradeOrder,
+    Order,
+    Progress,
+    ProofResult,
+    Proved,
+    ProveOrder,
+    encoder,
+    event_decoder,
+)
 from grader.model import Attempt
 
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -52,13 +63,30 @@ class JudgeClient:
         Raises:
             KitError: the request was wrong, or the grader failed.
         """
+        event = self._follow(order, progress)
+        if isinstance(event, Finished):
+            return event.attempt
+        raise GraderFault("the judge answered another order than the one it was sent", "grade again")
+
+    def prove(self, order: ProveOrder, progress: Callable[[Progress], None]) -> tuple[ProofResult, ...]:
+        """Have a learner's own tests scored.
+
+        Raises:
+            KitError: the request was wrong, or the grader failed.
+        """
+        event = self._follow(order, progress)
+        if isinstance(event, Proved):
+            return event.results
+        raise GraderFault("the judge answered another order than the one it was sent", "try again")
+
+    def _follow(self, order: Order, progress: Callable[[Progress], None]) -> Finished | Proved:
         try:
             self._channel.sendall(wire.frame(encoder.encode(order)))
             while True:
                 event = event_decoder.decode(wire.receive(self._channel))
                 match event:
-                    case Finished():
-                        return event.attempt
+                    case Finished() | Proved():
+                        return event
                     case Fault():
                         raise _error(event)
                     case _:
@@ -96,7 +124,9 @@ class JudgeClient:
     def __enter__(self) -> JudgeClient:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -31,6 +31,34 @@ class GradeOrder(msgspec.Struct, frozen=True, tag="grade"):
     diagnose: bool = True
 
 
+class ProveOrder(msgspec.Struct, frozen=True, tag="prove"):
+    """Run a learner's own tests against the solution, right answers written otherwise, and every known mistake."""
+
+    exercise: str
+    content_root: str
+    tests: bytes
+    filename: str
+    seed: int = 0
+    isolation: Isolation = Isolation.PROCESS
+
+
+class ProofResult(msgspec.Struct, frozen=True):
+    """What a learner's tests did to one module: the ids of the tests that failed, or why none could run."""
+
+    kind: str
+    name: str
+    failed: tuple[str, ...] = ()
+    total: int = 0
+    trouble: str = ""
+    messages: tuple[str, ...] = ()
+
+
+class Proved(msgspec.Struct, frozen=True, tag="proved"):
+    """The learner's tests have met every module: kinds solution, right and mistake."""
+
+    results: tuple[ProofResult, ...]
+
+
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """Grading began; so many tests will run."""
 
@@ -74,8 +102,9 @@ class Fault(msgspec.Struct, frozen=True, tag="fault"):
 
 
 Progress = Started | Tested | Diagnosing | Measuring | Judged
-Event = Progress | Finished | Fault
+Event = Progress | Finished | Proved | Fault
+Order = GradeOrder | ProveOrder
 
 encoder = msgspec.msgpack.Encoder()
-order_decoder: msgspec.msgpack.Decoder[GradeOrder] = msgspec.msgpack.Decoder(GradeOrder)
+order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -32,6 +32,7 @@ def _serve(channel: socket.socket, process_zygote: Zygote, reference_zygote: Zyg
 
     from grader.errors import KitError
     from grader.judge import orders
+    from grader.judge.proving import prove
     from grader.judge.session import Judge
 
     judge = Judge(process_zygote, reference_zygote=reference_zygote)
@@ -43,7 +44,10 @@ def _serve(channel: socket.socket, process_zygote: Zygote, reference_zygote: Zyg
         while True:
             try:
                 order = orders.order_decoder.decode(wire.receive(channel))
-                send(orders.Finished(judge.grade(order, send)))
+                if isinstance(order, orders.ProveOrder):
+                    send(orders.Proved(prove(judge, order, send)))
+                else:
+                    send(orders.Finished(judge.grade(order, send)))
             except KitError as error:
                 send(orders.Fault(error.message, error.hint, error.exit_code))
             except msgspec.DecodeError as error:
