@@ -1,0 +1,370 @@
+"""Hidden tests of `expert_choice`.
+
+Tokens are redrawn until every expert's choice is clear, so that float noise cannot flip it. Four experts and dyadic
+capacity factors make capacity_factor * N / E exact. The order inside an expert's row is free: rows are compared as
+a dense (E, N) table of weights.
+"""
+
+import math
+
+
+def capacity_of(n_tokens, n_experts, factor):
+    return min(n_tokens, math.ceil(factor * n_tokens / n_experts))
+
+
+def clear_tokens(rng, ref, n_tokens, factor, gap=0.01, dtype=torch.float32):
+    """(N, d) tokens for which every expert's last choice and first refusal lie apart.
+
+    With a token that nobody takes and one that several take, where there can be both.
+    """
+    d, n_experts = ref.gate.in_features, ref.gate.out_features
+    capacity = capacity_of(n_tokens, n_experts, factor)
+    weight = plain(ref.gate.weight).double()
+    while True:  # many candidates at once
+        x = (1.5 * rng.normal(200, n_tokens, d, dtype=torch.float64)).to(dtype)
+        probs = torch.softmax(x.double() @ weight.T, dim=-1)  # (200, N, E)
+        ranked = probs.sort(dim=1, descending=True).values
+        good = torch.ones(200, dtype=torch.bool)
+        if capacity < n_tokens:
+            good &= (ranked[:, capacity - 1] - ranked[:, capacity]).amin(dim=-1) > gap
+            taken = (probs >= ranked[:, capacity - 1 : capacity]).sum(dim=-1)  # (200, N)
+            if factor <= 1 and n_experts > 2:  # otherwise nearly every token is taken
+                good &= (taken == 0).any(dim=-1) & (taken > 1).any(dim=-1)
+        if bool(good.any()):
+            return x[good][0]
+
+
+def build(submission, reference, rng, shape=(2, 7), factor=1.0, dtype=None, gap=0.01, n_experts=4):
+    """(mine, ref, x, taken): the same weights, x (B, T, d), and (N,) bool: which tokens somebody takes."""
+    options = {} if factor == 1.0 else {"capacity_factor": factor}
+    mine, ref = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, 9, 6, n_experts, dtype=dtype, **options)
+    n_tokens = shape[0] * shape[1]
+    flat = clear_tokens(rng, ref, n_tokens, factor, gap, dtype or torch.float32)
+    taken = reference.experts_per_token(ref.route(flat)[1], n_tokens) > 0
+    return mine, ref, flat.view(*shape, 9), taken
+
+
+def table(weights, token_indices, n_tokens):
+    """(E, N): each expert's weight for each token, 0 where it was not taken."""
+    empty = torch.zeros(weights.shape[0], n_tokens, dtype=weights.dtype, device=weights.device)
+    return empty.scatter_add(1, token_indices.long(), weights)
+
+
+def same_route(got, expected, n_tokens, says):
+    (weights, tokens), (ref_weights, ref_tokens) = got, expected
+    check(not tokens.is_floating_point(), f"{says}: token indices are integers", seen=str(tokens.dtype))
+    check(tokens.shape == ref_tokens.shape, f"{says}: token indices are (E, C)", seen=tuple(tokens.shape))
+    check(weights.shape == ref_weights.shape, f"{says}: weights are (E, C)", seen=tuple(weights.shape))
+    check(weights.dtype == ref_weights.dtype, f"{says}: weights have the tokens' dtype", seen=str(weights.dtype))
+    in_range = bool(((tokens >= 0) & (tokens < n_tokens)).all())
+    check(in_range, f"{says}: token indices lie in 0..{n_tokens - 1}", seen=in_range)
+    same(tokens.long().sort(dim=1).values, ref_tokens.sort(dim=1).values, says=f"{says}: the tokens each expert takes")
+    mine, ref = table(weights, tokens, n_tokens), table(ref_weights, ref_tokens, n_tokens)
+    close(mine, ref, says=f"{says}: the weight of each token taken")
+
+
+def same_gradients(mine, ref, says):
+    got = grads(mine)
+    for name, parameter in ref.named_parameters():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        actual = torch.zeros_like(parameter) if got.get(name) is None else got[name]
+        close(actual, expected, says=f"{says}: gradient of {name}", trivial_ok=True)
+
+
+def pull(loss, says):
+    check(loss.requires_grad, f"{says}: the result carries a gradient")
+    loss.backward()
+
+
+# ------------------------------------------------------------------------------------------------------- part 1
+
+
+@part(1)
+def test_every_expert_takes_its_best_tokens(submission, reference, rng):
+    mine, ref, x, _ = build(submission, reference, rng)
+    flat = x.reshape(14, 9)
+    same_route(mine.route(flat), ref.route(flat), 14, "capacity 4 of 14 tokens")
+
+
+@part(1)
+def test_capacity_follows_the_factor_and_is_rounded_up(submission, reference, rng):
+    for factor, n_tokens in ((0.5, 14), (1.5, 11), (2.0, 13), (1.25, 13), (0.75, 16)):
+        mine, ref, x, _ = build(submission, reference, rng, shape=(1, n_tokens), factor=factor)
+        flat = x.reshape(n_tokens, 9)
+        same_route(mine.route(flat), ref.route(flat), n_tokens, f"ceil({factor} * {n_tokens} / 4) tokens per expert")
+
+
+@part(1)
+def test_capacity_that_is_a_whole_number_stays_as_it_is(submission, reference, rng):
+    mine, ref, x, _ = build(submission, reference, rng, shape=(1, 12))
+    same_route(mine.route(x[0]), ref.route(x[0]), 12, "12 / 4 = 3 tokens per expert")
+
+
+@part(1)
+def test_capacity_is_at_most_all_tokens(submission, reference, rng):
+    for factor, n_tokens in ((4.0, 7), (6.0, 5)):
+        mine, ref, x, _ = build(submission, reference, rng, shape=(1, n_tokens), factor=factor)
+        says = f"factor {factor}: every expert takes all {n_tokens} tokens"
+        same_route(mine.route(x[0]), ref.route(x[0]), n_tokens, says)
+
+
+@part(1)
+def test_route_of_a_single_token(submission, reference, rng):
+    mine, ref, x, _ = build(submission, reference, rng, shape=(1, 1))
+    same_route(mine.route(x[0]), ref.route(x[0]), 1, "one token is taken by every expert")
+
+
+@part(1)
+def test_route_of_two_and_of_eight_experts(submission, reference, rng):
+    for n_experts in (2, 8):
+        mine, ref, x, _ = build(submission, reference, rng, shape=(1, 20), n_experts=n_experts, gap=0.004)
+        same_route(mine.route(x[0]), ref.route(x[0]), 20, f"{n_experts} experts")
+
+
+@part(1)
+def test_the_gate_is_one_matrix_without_bias(submission, reference, rng):
+    names = [name for name in submission.ExpertChoiceMoE(7, 5, 3).parameter_names()[0] if name.startswith("gate")]
+    same(names, ["gate.weight"], says="the gate's parameters by name")
+
+
+@part(1)
+def test_output_of_the_tokens_taken(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    close(mine(x)[0].reshape(14, 9)[taken], ref(x)[0].reshape(14, 9)[taken], says="y of the tokens somebody took")
+
+
+@part(1)
+def test_output_when_every_expert_takes_everything(submission, reference, rng):
+    mine, ref, x, _ = build(submission, reference, rng, shape=(3, 4), factor=4.0)
+    flat = x.reshape(12, 9)
+    probs = torch.softmax(ref.gate(flat), dim=-1)
+    outputs = torch.stack([expert(flat) for expert in ref.experts], dim=1)
+    dense = (probs[..., None] * outputs).sum(dim=1).view_as(x)
+    close(mine(x)[0], dense, says="capacity N: the probability-weighted sum of all experts")
+
+
+@part(1)
+def test_experts_choose_among_all_sequences(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng, shape=(3, 5))
+    close(mine(x)[0].reshape(15, 9)[taken], ref(x)[0].reshape(15, 9)[taken], says="three sequences as one group: y")
+
+
+@part(1)
+def test_output_with_other_factors(submission, reference, rng):
+    for factor in (0.5, 2.0):
+        mine, ref, x, taken = build(submission, reference, rng, factor=factor)
+        y, expected = mine(x)[0].reshape(14, 9)[taken], ref(x)[0].reshape(14, 9)[taken]
+        close(y, expected, says=f"capacity factor {factor}: y of the tokens somebody took")
+
+
+@part(1)
+def test_gradients_reach_gate_experts_and_tokens(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    direction = rng.normal(14, 9)[taken]
+    both = []
+    for layer in (mine, ref):
+        leaf = x.clone().requires_grad_()
+        pull((layer(leaf)[0].reshape(14, 9)[taken] * direction).sum(), "a loss on y")
+        check(leaf.grad is not None, "a loss on y reaches x")
+        both.append(leaf.grad)
+    close(both[0], both[1], says="gradient of x")
+    same_gradients(mine, ref, "from y")
+
+
+@part(1)
+def test_gradient_of_the_weights(submission, reference, rng):
+    mine, ref, x, _ = build(submission, reference, rng)
+    direction = rng.normal(4, 14)
+    both = []
+    for layer in (mine, ref):
+        leaf = x.reshape(14, 9).clone().requires_grad_()
+        weights, tokens = layer.route(leaf)
+        pull((table(weights, tokens, 14) * direction).sum(), "a loss on the weights")
+        both.append(leaf.grad)
+    check(both[0] is not None, "a loss on the weights reaches the tokens")
+    close(both[0], both[1], says="gradient of the tokens from the weights")
+    same_gradients(mine, ref, "from the weights")
+
+
+@part(1)
+def test_large_common_logits_change_nothing(submission, reference, rng):
+    mine, ref, _, _ = build(submission, reference, rng)
+    state = {name: tensor.clone() for name, tensor in ref.state_dict().items()}
+    state["gate.weight"][:, 0] = 1.0
+    mine.load_state_dict(state), ref.load_state_dict(state)
+    flat = clear_tokens(rng, ref, 14, 1.0)
+    for shift in (120.0, -120.0):
+        moved = flat.clone()
+        moved[:, 0] += shift
+        same_route(mine.route(moved), ref.route(moved), 14, f"logits around {shift:+.0f}")
+
+
+@part(1)
+def test_layer_in_other_dtypes(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        mine, ref, x, taken = build(submission, reference, rng, dtype=dtype, gap=0.025, shape=(2, 5))
+        same_route(mine.route(x.reshape(10, 9)), ref.route(x.reshape(10, 9)), 10, f"{dtype} tokens")
+        y, expected = mine(x)[0].reshape(10, 9)[taken], ref(x)[0].reshape(10, 9)[taken]
+        close(y, expected, says=f"a {dtype} layer: y")
+
+
+@part(1)
+def test_non_contiguous_tokens(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    stored_otherwise = x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    y = mine(stored_otherwise)[0].reshape(14, 9)[taken]
+    close(y, ref(x)[0].reshape(14, 9)[taken], says="x stored channels first")
+
+
+@part(1)
+def test_nothing_is_kept_from_one_call_to_the_next(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    mine(x), mine(x[:1, :4])
+    y = mine(x)[0].reshape(14, 9)[taken]
+    close(y, ref(x)[0].reshape(14, 9)[taken], says="the same call after others")
+
+
+@part(1)
+def test_layer_in_eval_mode(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    mine.eval()
+    y = mine(x)[0].reshape(14, 9)[taken]
+    close(y, ref(x)[0].reshape(14, 9)[taken], says="in eval mode")
+
+
+@part(1)
+def test_layer_makes_no_tensor_on_another_device(submission, reference, rng):
+    mine = submission.ExpertChoiceMoE(7, 5, 4).to("meta")
+    on_meta(lambda: mine.route(torch.empty(6, 7, device="meta")), "route")
+    on_meta(lambda: mine(torch.empty(2, 3, 7, device="meta")), "the layer")
+
+
+# ------------------------------------------------------------------------------------------------------- part 2
+
+
+@part(2)
+def test_tokens_that_nobody_took_get_zero(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng, factor=0.5)
+    y = mine(x)[0].reshape(14, 9)
+    close(y[~taken], torch.zeros(int((~taken).sum()), 9), says="y of tokens nobody took", trivial_ok=True)
+    close(y, ref(x)[0].reshape(14, 9), says="y of all tokens")
+
+
+@part(2)
+def test_loss_is_one(submission, reference, rng):
+    for factor in (0.5, 1.0, 2.0):
+        mine, _, x, _ = build(submission, reference, rng, factor=factor)
+        close(mine(x)[1], torch.tensor(1.0), says="aux is 1")
+
+
+@part(2)
+def test_loss_is_one_for_a_skewed_router(submission, reference, rng):
+    mine, ref = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, 9, 6, 4)
+    state = {name: tensor.clone() for name, tensor in ref.state_dict().items()}
+    state["gate.weight"][1] = 2.0
+    mine.load_state_dict(state)
+    close(mine(1 + rng.normal(2, 5, 9).abs())[1], torch.tensor(1.0), says="aux when every token prefers one expert")
+
+
+@part(2)
+def test_loss_has_the_dtype_of_the_tokens(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float64):
+        mine, _, x, _ = build(submission, reference, rng, dtype=dtype, gap=0.025, shape=(2, 5))
+        close(mine(x)[1], torch.tensor(1.0, dtype=dtype), says=f"aux of a {dtype} layer")
+
+
+@part(2)
+def test_gradient_of_a_token_nobody_took_is_zero(submission, reference, rng):
+    mine, _, x, taken = build(submission, reference, rng, factor=0.5)
+    leaf = x.clone().requires_grad_()
+    direction = rng.normal(*x.shape)
+    pull((mine(leaf)[0] * direction).sum(), "a loss on y")
+    check(leaf.grad is not None, "a loss on y reaches x")
+    left = leaf.grad.reshape(14, 9)[~taken]
+    close(left, torch.zeros_like(left), says="gradient of tokens nobody took", trivial_ok=True)
+
+
+def random_choice(rng, n_experts, capacity, n_tokens):
+    return torch.stack([rng.permutation(n_tokens)[:capacity] for _ in range(n_experts)])
+
+
+@part(2)
+def test_experts_per_token_counts(submission, reference, rng):
+    for n_experts, capacity, n_tokens in ((4, 3, 11), (7, 5, 9), (5, 6, 6)):
+        tokens = random_choice(rng, n_experts, capacity, n_tokens)
+        counts = submission.experts_per_token(tokens, n_tokens)
+        check(tuple(counts.shape) == (n_tokens,), "one count per token", seen=tuple(counts.shape))
+        expected = reference.experts_per_token(tokens, n_tokens)
+        says = f"{n_experts} experts that took {capacity} of {n_tokens} tokens"
+        close(counts.double(), expected.double(), says=says, trivial_ok=True)
+
+
+@part(2)
+def test_tokens_that_nobody_took_are_counted_as_zero(submission, reference, rng):
+    tokens = random_choice(rng, 4, 3, 7) + 1  # nobody takes token 0, nor 8 and 9
+    tokens[:2, 0] = 3
+    counts = submission.experts_per_token(tokens, 10)
+    expected = reference.experts_per_token(tokens, 10)
+    check(tuple(counts.shape) == (10,), "one count per token, the last ones too", seen=tuple(counts.shape))
+    close(counts.double(), expected.double(), says="tokens 0, 8 and 9 of 10 were taken by nobody", trivial_ok=True)
+
+
+@part(2)
+def test_counts_of_the_layers_own_choice(submission, reference, rng):
+    mine, ref, x, _ = build(submission, reference, rng, factor=2.0)
+    flat = x.reshape(14, 9)
+    counts = submission.experts_per_token(mine.route(flat)[1], 14)
+    expected = reference.experts_per_token(ref.route(flat)[1], 14)
+    close(counts.double(), expected.double(), says="experts per token under factor 2", trivial_ok=True)
+    close(counts.double().sum(), torch.tensor(28.0, dtype=torch.float64), says="E * C places in all")
+
+
+# ------------------------------------------------------------------------------------------------------- part 3
+
+
+def example(submission, rng):
+    n_experts, capacity = rng.choice([2, 3, 4, 6]), rng.choice([1, 2, 3, 5])
+    return (*submission.leaking_example(n_experts, capacity), n_experts, capacity)
+
+
+def takers(probs, capacity):
+    """The experts that take row 0, as a bool per expert."""
+    return (probs.topk(capacity, dim=0).indices == 0).any(dim=0)
+
+
+@part(3)
+def test_example_has_tables_of_the_right_size(submission, reference, rng):
+    for n_experts, capacity in ((2, 1), (3, 2), (5, 4), (rng.integers(2, 8), rng.integers(1, 7))):
+        before, after = submission.leaking_example(n_experts, capacity)
+        check(
+            before.dim() == 2 and before.shape == after.shape, "two tables of one shape (N, E)", seen=tuple(after.shape)
+        )
+        check(before.shape[1] == n_experts, "one column per expert", seen=tuple(before.shape))
+        check(before.shape[0] > capacity, "more tokens than the capacity", seen=tuple(before.shape))
+
+
+@part(3)
+def test_example_has_positive_entries(submission, reference, rng):
+    before, after, _, _ = example(submission, rng)
+    smallest = min(float(before.min()), float(after.min()))
+    check(smallest > 0, "router probabilities are positive", seen=smallest)
+
+
+@part(3)
+def test_example_differs_in_the_last_row_alone(submission, reference, rng):
+    before, after, _, _ = example(submission, rng)
+    check(before.shape == after.shape, "two tables of one shape", seen=tuple(after.shape))
+    check(torch.equal(before[:-1], after[:-1]), "every row but the last is the same", seen=(before != after).any(dim=1))
+    check(not torch.equal(before[-1], after[-1]), "the last row differs", seen=(before != after).any(dim=1))
+
+
+@part(3)
+def test_first_token_gets_other_experts_in_the_example(submission, reference, rng):
+    for n_experts, capacity in ((2, 1), (3, 2), (5, 4), (4, 1), (rng.integers(2, 8), rng.integers(1, 7))):
+        before, after = submission.leaking_example(n_experts, capacity)
+        check(
+            before.dim() == 2 and before.shape[0] > capacity, "more tokens than the capacity", seen=tuple(before.shape)
+        )
+        one, other = takers(before, capacity), takers(after, capacity)
+        says = f"E = {n_experts}, capacity {capacity}: row 0 is taken by other experts after the last row changed"
+        check(not torch.equal(one, other), says, seen=torch.stack([one, other]))
