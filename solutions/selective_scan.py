@@ -108,9 +108,7 @@ class SelectiveSSM(nn.Module):
         return y_t.to(x_t.dtype), h_next
 
 
-def chunked_selective_scan(
-    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, chunk: int
-) -> Tensor:
+def chunked_selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, chunk: int) -> Tensor:
     """The same answer as `selective_scan`, from fewer than T tensor operations.
 
     Args:

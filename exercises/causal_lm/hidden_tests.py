@@ -44,7 +44,9 @@ def gradient(call, logits):
 @part(1)
 def test_mean_over_all_next_tokens(submission, rng):
     logits, tokens = batch(rng, 3, 7, 11)
-    close(submission.causal_lm_loss(logits, tokens), mean_by_hand((logits, tokens)), says="mean loss of the next tokens")
+    close(
+        submission.causal_lm_loss(logits, tokens), mean_by_hand((logits, tokens)), says="mean loss of the next tokens"
+    )
 
 
 @part(1)
@@ -100,7 +102,9 @@ def test_padding_in_front_still_predicts_the_first_token(submission, rng):
     logits, tokens = batch(rng, 2, 7, 11)
     tokens[0, :3] = -100
     loss = submission.causal_lm_loss(logits, tokens)
-    close(loss, mean_by_hand((logits, tokens)), says="whether a place counts is decided by its target, not by its input")
+    close(
+        loss, mean_by_hand((logits, tokens)), says="whether a place counts is decided by its target, not by its input"
+    )
 
 
 @part(1)
@@ -219,7 +223,9 @@ def ragged(rng, dtype=torch.float32):
 @part(2)
 def test_accumulation_equals_the_loss_of_everything_at_once(submission, rng):
     pieces = ragged(rng)
-    close(submission.accumulated_loss(pieces), mean_by_hand(*pieces), says="the mean over all real targets of all pieces")
+    close(
+        submission.accumulated_loss(pieces), mean_by_hand(*pieces), says="the mean over all real targets of all pieces"
+    )
 
 
 @part(2)
@@ -272,7 +278,10 @@ def test_no_target_in_any_piece(submission, rng):
     close(loss, torch.tensor(0.0), says="no real target anywhere: the loss is 0")
     loss.backward()
     for place, (logits, _) in enumerate(own):
-        check(logits.grad is None or not bool(logits.grad.any()), f"no real target anywhere: the gradient of piece {place} is 0")
+        check(
+            logits.grad is None or not bool(logits.grad.any()),
+            f"no real target anywhere: the gradient of piece {place} is 0",
+        )
 
 
 @part(2)
@@ -286,7 +295,10 @@ def test_accumulation_keeps_the_dtype(submission, rng, dtype):
 @part(2)
 def test_counts_above_256_are_exact_in_half_precision(submission, rng):
     tokens = rng.integers(0, 3, 1, 700)
-    pieces = [(rng.normal(1, 700, 3, dtype=torch.bfloat16), tokens), (rng.normal(1, 40, 3, dtype=torch.bfloat16), tokens[:, :40])]
+    pieces = [
+        (rng.normal(1, 700, 3, dtype=torch.bfloat16), tokens),
+        (rng.normal(1, 40, 3, dtype=torch.bfloat16), tokens[:, :40]),
+    ]
     right = mean_by_hand(*pieces).to(torch.bfloat16)
     close(submission.accumulated_loss(pieces), right, says="738 targets in bfloat16")
 
@@ -299,9 +311,7 @@ def test_micro_batches_of_ten_thousand(submission, rng):
 
 @part(2)
 def test_accumulation_stays_on_its_device(submission):
-    pieces = [
-        (torch.ones(2, T, 7, device="meta"), torch.zeros(2, T, dtype=torch.int64, device="meta")) for T in (4, 6)
-    ]
+    pieces = [(torch.ones(2, T, 7, device="meta"), torch.zeros(2, T, dtype=torch.int64, device="meta")) for T in (4, 6)]
     on_meta(lambda: submission.accumulated_loss(pieces))
 
 
@@ -318,7 +328,11 @@ def test_perplexity_is_the_exponential(submission, rng):
 def test_uniform_guessing_has_the_perplexity_of_the_vocabulary(submission, rng):
     V = rng.integers(50, 500)
     loss = torch.tensor(float(V), dtype=torch.float64).log()
-    close(submission.perplexity(loss), torch.tensor(float(V), dtype=torch.float64), says=f"ln {V} nats are a perplexity of {V}")
+    close(
+        submission.perplexity(loss),
+        torch.tensor(float(V), dtype=torch.float64),
+        says=f"ln {V} nats are a perplexity of {V}",
+    )
 
 
 @part(3)

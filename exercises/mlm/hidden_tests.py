@@ -4,11 +4,13 @@ False alarms.  A right answer fails a statistical test only by chance.  With N =
 allowed 6.5 standard deviations (7 for the tests that look at ten counts), and the exact binomial probabilities of
 straying further are, for both sides together:
 
-    targets at p = 0.15: 8.5e-11 · targets at p = 0.4: 8.2e-11 · [MASK] at 0.8: 8.1e-11 · random and kept at 0.1: 8.8e-11 each
-    each of 9 random ids at 0.1/11, 7 deviations: 1.6e-11 · each of 10 stretches of 4,000 tokens at 0.15, 7 deviations: 1.0e-11
+    targets at p = 0.15         8.5e-11        one of 9 random ids at 0.1/11, 7 deviations               1.6e-11
+    targets at p = 0.4          8.2e-11        one of 10 stretches of 4,000 tokens at 0.15, 7 deviations  1.0e-11
+    [MASK] at 0.8               8.1e-11        random or kept at 0.1                                      8.8e-11 each
 
-(the 80/10/10 test runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn).  The sum over all tests of one run is below 2e-9; "two random draws of 1,000 tokens
-coincide" adds less than 1e-100.  The promise is 1e-6.  Answers that fix the number of targets instead of drawing it stray less.
+The 80/10/10 test runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn.  The sum
+over all tests of one run is below 2e-9; two draws of 1,000 tokens that coincide add less than 1e-100.  The promise is
+1e-6.  Answers that fix the number of targets instead of drawing it stray less.
 
 What a check records is rounded coarsely, so that it depends on the submission's rule and not on its draws.
 """
@@ -64,7 +66,11 @@ def test_fifteen_percent_of_the_tokens_are_targets(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
     _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
     targets = int((labels != -100).sum())
-    check(abs(targets - 0.15 * N) <= deviation(N, 0.15), "by default 15% of the tokens have a label", seen=rounded(targets / N))
+    check(
+        abs(targets - 0.15 * N) <= deviation(N, 0.15),
+        "by default 15% of the tokens have a label",
+        seen=rounded(targets / N),
+    )
 
 
 @part(1)
@@ -72,7 +78,11 @@ def test_mask_prob_is_the_rate_of_targets(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
     _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator(), mask_prob=0.4)
     targets = int((labels != -100).sum())
-    check(abs(targets - 0.4 * N) <= deviation(N, 0.4), "with mask_prob = 0.4, 40% of the tokens have a label", seen=rounded(targets / N))
+    check(
+        abs(targets - 0.4 * N) <= deviation(N, 0.4),
+        "with mask_prob = 0.4, 40% of the tokens have a label",
+        seen=rounded(targets / N),
+    )
 
 
 @part(1)
@@ -80,7 +90,9 @@ def test_mask_prob_is_the_rate_of_targets(submission, rng):
 def test_targets_are_corrupted_80_10_10(submission, rng, mask_prob):
     vocab_size, mask_id = 5000, rng.integers(100, 4900)
     tokens = plain_tokens(rng, mask_id, vocab_size, ROWS, LENGTH)
-    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), mask_prob)
+    inputs, labels = submission.mask_tokens(
+        tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), mask_prob
+    )
     target = labels != -100
     count = max(int(target.sum()), 1)
     masked = int((target & (inputs == mask_id)).sum())
@@ -88,7 +100,8 @@ def test_targets_are_corrupted_80_10_10(submission, rng, mask_prob):
     other = int(target.sum()) - masked - kept
     # A random id is the token itself or [MASK] once in 5000 times: about one token, never forty.
     fits = all(
-        abs(seen - rate * count) <= deviation(count, rate) + 40 for seen, rate in ((masked, 0.8), (kept, 0.1), (other, 0.1))
+        abs(seen - rate * count) <= deviation(count, rate) + 40
+        for seen, rate in ((masked, 0.8), (kept, 0.1), (other, 0.1))
     )
     seen = tuple(rounded(part_count / count, 0.02) for part_count in (masked, kept, other))
     check(fits, "of the targets 80% become [MASK], 10% stay as they are and 10% become a random id", seen=seen)
@@ -107,7 +120,11 @@ def test_labels_are_the_original_tokens(submission, rng):
 def test_every_target_has_a_label_at_rate_one(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
     _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator(), 1.0)
-    seen = (rounded((labels == tokens).float().mean()), rounded((labels == -100).float().mean()), int(labels.max() > 999))
+    seen = (
+        rounded((labels == tokens).float().mean()),
+        rounded((labels == -100).float().mean()),
+        int(labels.max() > 999),
+    )
     check(torch.equal(labels, tokens), "with mask_prob = 1 every token has its label, unchanged ones too", seen=seen)
 
 
@@ -116,7 +133,9 @@ def test_other_tokens_are_left_alone(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
     inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
     changed = (labels == -100) & (inputs != tokens)
-    check(not bool(changed.any()), "a token without a label is shown as it is", seen=rounded(changed.float().mean(), 0.02))
+    check(
+        not bool(changed.any()), "a token without a label is shown as it is", seen=rounded(changed.float().mean(), 0.02)
+    )
 
 
 @part(1)
@@ -126,7 +145,11 @@ def test_special_tokens_are_never_targets(submission, rng):
     inputs, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 0.5)
     labelled, changed = share(labels != -100, special), share(inputs != tokens, special)
     right = bool((labels[special] == -100).all()) and torch.equal(inputs[special], tokens[special])
-    check(right, "special tokens have no label and are not changed", seen=(labelled, changed, share(labels != -100, ~special)))
+    check(
+        right,
+        "special tokens have no label and are not changed",
+        seen=(labelled, changed, share(labels != -100, ~special)),
+    )
 
 
 @part(1)
@@ -142,7 +165,9 @@ def test_ordinary_tokens_between_special_ones_are_targets(submission, rng):
 @part(1)
 def test_nothing_but_special_tokens(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, 3, 50)
-    inputs, labels = submission.mask_tokens(tokens, torch.ones_like(tokens, dtype=torch.bool), 1000, 3, rng.generator(), 0.5)
+    inputs, labels = submission.mask_tokens(
+        tokens, torch.ones_like(tokens, dtype=torch.bool), 1000, 3, rng.generator(), 0.5
+    )
     same(labels, torch.full_like(tokens, -100), says="only special tokens: no target")
     same(inputs, tokens, says="only special tokens: nothing is changed")
 
@@ -159,7 +184,11 @@ def test_random_ids_are_uniform_over_the_vocabulary(submission, rng):
     inside = all(abs(counts[name] - expected) <= allowed for name in observed)
     missing = tuple(name for name in observed if counts[name] == 0)
     outside = int(((inputs < 0) | (inputs >= vocab_size)).any())
-    check(inside and not outside, "random ids are uniform over 0 to vocab_size - 1", seen=(len(missing), missing[:1] + missing[-1:], outside))
+    check(
+        inside and not outside,
+        "random ids are uniform over 0 to vocab_size - 1",
+        seen=(len(missing), missing[:1] + missing[-1:], outside),
+    )
 
 
 @part(1)
@@ -419,7 +448,11 @@ def test_pairs_of_one_kind_only(submission, rng, follows):
     cls_hidden, weight, _ = sentence_pairs(rng, 6, 4)
     is_next = torch.full((6,), follows)
     right = nsp_by_hand(cls_hidden, weight, is_next)
-    close(submission.nsp_loss(cls_hidden, weight, is_next), right, says="all pairs follow" if follows else "no pair follows")
+    close(
+        submission.nsp_loss(cls_hidden, weight, is_next),
+        right,
+        says="all pairs follow" if follows else "no pair follows",
+    )
 
 
 @part(3)
@@ -433,10 +466,16 @@ def test_one_pair(submission, rng):
 def test_large_logits_are_exact(submission, rng, size):
     cls_hidden, weight, is_next = sentence_pairs(rng, 7, 4)
     z = cls_hidden @ weight
-    cls_hidden = cls_hidden * (size * rng.uniform(0.5, 1.0, 7) / z)[:, None] * (2.0 * rng.integers(0, 2, 7).float() - 1)[:, None]
+    cls_hidden = (
+        cls_hidden * (size * rng.uniform(0.5, 1.0, 7) / z)[:, None] * (2.0 * rng.integers(0, 2, 7).float() - 1)[:, None]
+    )
     cls_hidden[0] *= -torch.sign((cls_hidden[0] @ weight) * (2.0 * float(is_next[0]) - 1))
     right = nsp_by_hand(cls_hidden, weight, is_next)
-    close(submission.nsp_loss(cls_hidden, weight, is_next), right, says=f"logits of about +-{size:g}, some of them badly wrong")
+    close(
+        submission.nsp_loss(cls_hidden, weight, is_next),
+        right,
+        says=f"logits of about +-{size:g}, some of them badly wrong",
+    )
 
 
 @part(3)
@@ -464,7 +503,12 @@ def test_nsp_passes_gradients(submission, reference, rng):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_nsp_loss_keeps_the_dtype(submission, rng, dtype):
     args = sentence_pairs(rng, 7, 4, dtype=dtype)
-    close(submission.nsp_loss(*args), nsp_by_hand(*args).to(dtype), tol=5e-2 if dtype != torch.float64 else None, says="the dtype of cls_hidden")
+    close(
+        submission.nsp_loss(*args),
+        nsp_by_hand(*args).to(dtype),
+        tol=5e-2 if dtype != torch.float64 else None,
+        says="the dtype of cls_hidden",
+    )
 
 
 @part(3)

@@ -125,7 +125,11 @@ def test_sequences_of_a_batch_do_not_mix(submission, reference, rng):
 def test_later_tokens_do_not_change_earlier_outputs(submission, reference, rng):
     x, delta, A, B, C, D = inputs(rng, 2, 9, 3, 4)
     start = submission.selective_scan(x[:, :5], delta[:, :5], A, B[:, :5], C[:, :5], D)
-    close(start, reference.selective_scan(x[:, :5], delta[:, :5], A, B[:, :5], C[:, :5], D), says="the first 5 steps alone")
+    close(
+        start,
+        reference.selective_scan(x[:, :5], delta[:, :5], A, B[:, :5], C[:, :5], D),
+        says="the first 5 steps alone",
+    )
     whole = submission.selective_scan(x, delta, A, B, C, D)
     close(whole[:, :5], start, says="the first 5 outputs do not depend on what follows")
 
@@ -134,7 +138,11 @@ def test_later_tokens_do_not_change_earlier_outputs(submission, reference, rng):
 def test_each_scan_starts_from_zero(submission, reference, rng):
     first, second = inputs(rng, 2, 6, 3, 4, fast=0.3), inputs(rng, 2, 6, 3, 4, fast=0.3)
     submission.selective_scan(*first)
-    close(submission.selective_scan(*second), reference.selective_scan(*second), says="a second sequence, after a first one")
+    close(
+        submission.selective_scan(*second),
+        reference.selective_scan(*second),
+        says="a second sequence, after a first one",
+    )
 
 
 @part(1)
@@ -152,7 +160,11 @@ def test_strong_decays_give_no_nan(submission, reference, rng):
 @part(1)
 def test_a_long_slow_system_remembers(submission, reference, rng):
     args = inputs(rng, 1, 200, 2, 3, dtype=torch.float64, slow=0.001, fast=0.02)
-    close(submission.selective_scan(*args), reference.selective_scan(*args), says="y over 200 slowly decaying steps, float64")
+    close(
+        submission.selective_scan(*args),
+        reference.selective_scan(*args),
+        says="y over 200 slowly decaying steps, float64",
+    )
 
 
 @part(1)
@@ -359,7 +371,11 @@ def test_any_chunk_from_one_up_is_accepted(submission, rng):
 @pytest.mark.parametrize("chunk", [8, 23])
 def test_a_chunk_longer_than_the_sequence(submission, reference, rng, chunk):
     args = inputs(rng, 2, 7, 3, 4)
-    close(submission.chunked_selective_scan(*args, chunk), reference.selective_scan(*args), says=f"7 steps, chunk = {chunk}")
+    close(
+        submission.chunked_selective_scan(*args, chunk),
+        reference.selective_scan(*args),
+        says=f"7 steps, chunk = {chunk}",
+    )
 
 
 @part(3)
@@ -374,7 +390,9 @@ def test_memory_reaches_across_many_chunks(submission, reference, rng):
     x, delta, A, B, C, D = inputs(rng, 2, 20, 3, 4, slow=0.01, fast=0.08)
     x[:, 4:] = 0.0
     right = reference.selective_scan(x, delta, A, B, C, D)
-    close(submission.chunked_selective_scan(x, delta, A, B, C, D, 4), right, says="five chunks, input only in the first")
+    close(
+        submission.chunked_selective_scan(x, delta, A, B, C, D, 4), right, says="five chunks, input only in the first"
+    )
 
 
 @part(3)
@@ -386,7 +404,9 @@ def test_many_chunks_of_an_odd_number(submission, reference, rng):
 @part(3)
 def test_long_chunks(submission, reference, rng):
     args = inputs(rng, 1, 83, 2, 3, slow=0.02, fast=0.3)
-    close(submission.chunked_selective_scan(*args, 37), reference.selective_scan(*args), says="83 steps in chunks of 37")
+    close(
+        submission.chunked_selective_scan(*args, 37), reference.selective_scan(*args), says="83 steps in chunks of 37"
+    )
 
 
 @part(3)
@@ -453,7 +473,11 @@ def test_chunked_scan_takes_strided_arguments(submission, reference, rng):
     x, delta, A, B, C, D = inputs(rng, 2, 8, 3, 4)
     args = (x.transpose(0, 1).contiguous().transpose(0, 1), delta, A.t().contiguous().t(), B[:, :, :], C, D)
     args = (*args[:3], torch.stack([B, C], -1)[..., 0], torch.stack([B, C], -1)[..., 1], D)
-    close(submission.chunked_selective_scan(*args, 3), reference.selective_scan(*args), says="arguments that are not contiguous")
+    close(
+        submission.chunked_selective_scan(*args, 3),
+        reference.selective_scan(*args),
+        says="arguments that are not contiguous",
+    )
 
 
 @part(3)

@@ -75,9 +75,7 @@ class SelectiveSSM(nn.Module):
         raise NotImplementedError("part 2: write SelectiveSSM.step")
 
 
-def chunked_selective_scan(
-    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, chunk: int
-) -> Tensor:
+def chunked_selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, chunk: int) -> Tensor:
     """The same answer as `selective_scan`, from fewer than T tensor operations.
 
     Args:

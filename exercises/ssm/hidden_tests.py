@@ -17,7 +17,11 @@ def continuous(rng, n_states, dtype=torch.float32):
 
 def discrete(rng, n_states, dtype=torch.float32, low=0.4, high=0.95):
     """A discrete system: (A_bar, B_bar, C)."""
-    return rng.uniform(low, high, n_states, dtype=dtype), rng.normal(n_states, dtype=dtype), rng.normal(n_states, dtype=dtype)
+    return (
+        rng.uniform(low, high, n_states, dtype=dtype),
+        rng.normal(n_states, dtype=dtype),
+        rng.normal(n_states, dtype=dtype),
+    )
 
 
 def leaves(*tensors):
@@ -70,7 +74,9 @@ def test_half_a_step_twice_is_one_step(submission, rng):
     half_a, half_b = submission.discretize_zoh(A, B, delta / 2)
     close(half_a * half_a, torch.exp(delta * A), says="two half steps decay like one whole step")
     close(whole_a, half_a * half_a, says="a whole step decays like two half steps")
-    close(half_a * half_b + half_b, torch.expm1(delta * A) / A * B, says="two half steps write what one whole step writes")
+    close(
+        half_a * half_b + half_b, torch.expm1(delta * A) / A * B, says="two half steps write what one whole step writes"
+    )
     close(whole_b, half_a * half_b + half_b, says="a whole step writes what two half steps write")
 
 
@@ -213,14 +219,18 @@ def test_an_impulse_is_seen_at_once(submission, rng):
 def test_one_token(submission, reference, rng):
     system = discrete(rng, 5)
     x, D = rng.normal(1), rng.uniform(0.5, 1.5)
-    close(submission.ssm_recurrent(x, *system, D), reference.ssm_recurrent(x, *system, D), says="a sequence of one token")
+    close(
+        submission.ssm_recurrent(x, *system, D), reference.ssm_recurrent(x, *system, D), says="a sequence of one token"
+    )
 
 
 @part(2)
 def test_one_state(submission, reference, rng):
     system = discrete(rng, 1)
     x, D = rng.normal(9), rng.uniform(0.5, 1.5)
-    close(submission.ssm_recurrent(x, *system, D), reference.ssm_recurrent(x, *system, D), says="a system with one state")
+    close(
+        submission.ssm_recurrent(x, *system, D), reference.ssm_recurrent(x, *system, D), says="a system with one state"
+    )
 
 
 @part(2)
@@ -255,7 +265,11 @@ def test_each_call_starts_at_rest(submission, reference, rng):
 def test_slow_modes_over_a_long_sequence(submission, reference, rng):
     system = discrete(rng, 3, dtype=torch.float64, low=0.99, high=0.999)
     x, D = rng.normal(150, dtype=torch.float64), rng.uniform(0.5, 1.5)
-    close(submission.ssm_recurrent(x, *system, D), reference.ssm_recurrent(x, *system, D), says="y over 150 steps, float64")
+    close(
+        submission.ssm_recurrent(x, *system, D),
+        reference.ssm_recurrent(x, *system, D),
+        says="y over 150 steps, float64",
+    )
 
 
 @part(2)
@@ -371,7 +385,11 @@ def test_convolution_with_any_kernel(submission, reference, rng):
     """No decaying kernel hides a reversed one here."""
     x, K, D = rng.normal(9), rng.normal(9), rng.uniform(0.5, 1.5)
     right = torch.stack([sum(K[lag] * x[t - lag] for lag in range(t + 1)) + D * x[t] for t in range(9)])
-    close(submission.ssm_convolutional(x, K, D), right, says="y_t is the sum of K_l x_{t-l} over l from 0 to t, plus D x_t")
+    close(
+        submission.ssm_convolutional(x, K, D),
+        right,
+        says="y_t is the sum of K_l x_{t-l} over l from 0 to t, plus D x_t",
+    )
 
 
 @part(3)
