@@ -16,6 +16,7 @@ class BuildWithContent(build_py):
     """``build_py``, then the content folders as ``grader/content/``; an editable install reads the checkout instead."""
 
     def run(self) -> None:
+        """Build, and add the content unless the install is editable."""
         super().run()
         if self.editable_mode:
             return

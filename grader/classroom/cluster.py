@@ -78,7 +78,9 @@ class Cluster:
             futures[self._client.submit(grade_remote, msgspec.json.encode(task), key=name, pure=False)] = task
             started(task)
         try:
-            for future, answer in self._distributed.as_completed(list(futures), with_results=True, raise_errors=False):
+            for future, answer in self._distributed.as_completed(
+                list(futures), loop=self._client.loop, with_results=True, raise_errors=False
+            ):
                 task = futures.pop(future)
                 done(task, _read(answer))
                 future.release()

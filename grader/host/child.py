@@ -39,7 +39,9 @@ def serve(channel: socket.socket, folder: Path, meters: dict[str, Meter]) -> Non
         channel.sendall(payload)
 
 
-def become_host(channel: socket.socket, output: int, folder: Path, bounds: limits.Limits, meters: dict[str, Meter]) -> None:
+def become_host(
+    channel: socket.socket, output: int, folder: Path, bounds: limits.Limits, meters: dict[str, Meter]
+) -> None:
     """Turn a fresh fork into a host and serve; never returns.
 
     Args:
@@ -62,7 +64,8 @@ def become_host(channel: socket.socket, output: int, folder: Path, bounds: limit
             os.fdopen(1, "w", buffering=8192, errors="replace", closefd=False),
             os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False),
         )
-        sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+        for name in ("stdin", "stdout", "stderr"):
+            setattr(sys, f"__{name}__", getattr(sys, name))
         sys.argv = ["submission"]
         folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)

@@ -101,7 +101,9 @@ class Zygote:
         command, inside = [sys.executable, *arguments], str(scratch)
         if isolation is Isolation.BWRAP:
             if reason := sandbox.why_not():
-                raise GraderFault(f"no bubblewrap isolation: {reason}", "install bubblewrap, or say --isolation process")
+                raise GraderFault(
+                    f"no bubblewrap isolation: {reason}", "install bubblewrap, or say --isolation process"
+                )
             command, inside = sandbox.command(arguments), sandbox.SCRATCH
         process = subprocess.Popen(
             command,
@@ -116,7 +118,10 @@ class Zygote:
         if not ready or not ours.recv(1):
             process.kill()
             assert process.stderr is not None
-            raise GraderFault(f"a host could not be started: {process.stderr.read().decode(errors='replace')[-400:]}", "run kit doctor")
+            raise GraderFault(
+                f"a host could not be started: {process.stderr.read().decode(errors='replace')[-400:]}",
+                "run kit doctor",
+            )
         return cls(ours, process.pid, scratch, inside, isolation)
 
     def host(self, bounds: limits.Limits) -> Host:
@@ -130,7 +135,9 @@ class Zygote:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         read_end, write_end = os.pipe()
         folder = f"{self._inside}/{next(self._numbers)}"
-        order = zygote.Fork(folder, bounds.memory_bytes, bounds.file_bytes, bounds.open_files, self.isolation is not Isolation.BWRAP)
+        order = zygote.Fork(
+            folder, bounds.memory_bytes, bounds.file_bytes, bounds.open_files, self.isolation is not Isolation.BWRAP
+        )
         try:
             socket.send_fds(self._control, [msgspec.msgpack.encode(order)], [theirs.fileno(), write_end])
         except OSError as error:
@@ -342,7 +349,9 @@ class Host:
 
 
 def _close_all_but(kept: int) -> None:
-    for number in {int(name) for name in os.listdir("/proc/self/fd")} if os.path.isdir("/proc/self/fd") else range(3, 256):
+    for number in (
+        {int(name) for name in os.listdir("/proc/self/fd")} if os.path.isdir("/proc/self/fd") else range(3, 256)
+    ):
         if number > 2 and number != kept:
             with contextlib.suppress(OSError):
                 os.close(number)

@@ -19,7 +19,10 @@ def why_not() -> str:
     if program is None:
         return "the program bwrap (bubblewrap) is not installed"
     trial = subprocess.run(
-        [program, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "true"], capture_output=True, text=True, timeout=20
+        [program, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "true"],
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     return "" if trial.returncode == 0 else f"bwrap does not work here: {trial.stderr.strip()[:200]}"
 
@@ -56,7 +59,12 @@ def command(arguments: list[str]) -> list[str]:
 
 def _python_folders() -> list[str]:
     """Where this Python and its packages lie, without parents that hold anything else."""
-    wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(sysconfig.get_path(k) for k in ("stdlib", "purelib", "platlib"))}
+    wanted = {
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        *(sysconfig.get_path(k) for k in ("stdlib", "purelib", "platlib")),
+    }
     wanted.add(str(Path(sys.executable).resolve().parent.parent))
     folders = sorted({str(Path(path)) for path in wanted if Path(path).exists()} - {"/usr", "/"})
     return [path for path in folders if not any(path.startswith(other + "/") for other in folders)]

@@ -327,4 +327,4 @@ def _values_of(arg: Any) -> wire.Value:
 
 def _global_rng_state() -> tuple[bytes, Any, Any]:
     numpy_state = np.random.get_state(legacy=True)
-    return (torch.get_rng_state().numpy().tobytes(), random.getstate(), (numpy_state[1].tobytes(), numpy_state[2:]))  # type: ignore[index,union-attr]
+    return (torch.get_rng_state().numpy().tobytes(), random.getstate(), (numpy_state[1].tobytes(), numpy_state[2:]))  # type: ignore[index]

@@ -23,13 +23,11 @@ from grader.host.wire import (
     bounded,
 )
 
-DTYPES: dict[str, torch.dtype] = {
-    name: getattr(torch, name)
-    for name in (
-        "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128 "
-        "float8_e4m3fn float8_e5m2"
-    ).split()
-}
+_DTYPE_NAMES = (
+    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "bool"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _DTYPE_NAMES}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _INT64 = range(-(1 << 63), 1 << 63)
 _DEPTH_LIMIT = 20
@@ -163,7 +161,8 @@ def type_name(kind: type) -> str:
 def shape_text(value: Any, depth: int = 0) -> str:
     """A value as a reader wants it in a call: tensors by shape and dtype, small things in full."""
     if isinstance(value, torch.Tensor):
-        return f"({', '.join(map(str, value.shape))}{',' if value.dim() == 1 else ''}) {_NAMES.get(value.dtype, value.dtype)}"
+        sizes = ", ".join(map(str, value.shape)) + ("," if value.dim() == 1 else "")
+        return f"({sizes}) {_NAMES.get(value.dtype, value.dtype)}"
     if isinstance(value, tuple | list) and depth < 3:
         inside = ", ".join(shape_text(item, depth + 1) for item in value[:6]) + (", …" if len(value) > 6 else "")
         if isinstance(value, list):

@@ -91,21 +91,7 @@ class Foreign(msgspec.Struct, frozen=True, tag="foreign"):
     text: str = ""
 
 
-Value = (
-    None
-    | bool
-    | int
-    | float
-    | str
-    | TensorData
-    | BigInt
-    | Items
-    | Pairs
-    | Named
-    | Ref
-    | GeneratorData
-    | Foreign
-)
+Value = None | bool | int | float | str | TensorData | BigInt | Items | Pairs | Named | Ref | GeneratorData | Foreign
 
 
 # ---------------------------------------------------------------------------------------- requests

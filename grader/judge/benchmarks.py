@@ -69,7 +69,7 @@ class SpeedBenchmark:
 
 @dataclass(frozen=True)
 class GrowthBenchmark:
-    """As a speed benchmark, with a size: a function of (module, size)."""
+    """As a speed benchmark, with a size: a function of (module, size), or of (module, size, side)."""
 
     name: str
     build: Build

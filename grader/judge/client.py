@@ -42,7 +42,7 @@ class JudgeClient:
         ours, theirs = socket.socketpair()
         self._channel = ours
         self._home = tempfile.TemporaryDirectory(prefix="kit-home-")
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         environment |= {"HOME": self._home.name, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         self._process = subprocess.Popen(

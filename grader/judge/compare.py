@@ -103,11 +103,11 @@ def _tensor_mismatch(
 
 def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
     """The index that a flat index stands for (torch.unravel_index would import sympy, 0.8 s)."""
-    place: list[int] = []
+    found: list[int] = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)
-        place.append(index)
-    return tuple(reversed(place))
+        found.append(index)
+    return tuple(reversed(found))
 
 
 def _window(place: tuple[int, ...], shape: torch.Size) -> tuple[Any, ...]:
@@ -141,14 +141,14 @@ def differs(actual: Any, expected: Any, dtype: bool) -> Mismatch | None:
             return Mismatch(
                 f"must be a {type(expected).__name__} of {len(expected)}", actual=noun(actual), expected=noun(expected)
             )
-        for place, (mine, ref) in enumerate(zip(actual, expected, strict=True)):
+        for index, (mine, ref) in enumerate(zip(actual, expected, strict=True)):
             if (found := differs(mine, ref, dtype)) is not None:
                 return (
                     found
                     if isinstance(ref, tuple | list | torch.Tensor)
                     else Mismatch(
                         "first difference",
-                        f"[{place}]",
+                        f"[{index}]",
                         0.0,
                         0.0,
                         bounded(repr(actual), 300),

@@ -65,7 +65,8 @@ def fits(value: Value, annotation: Any) -> bool:
         return isinstance(value, annotation)
     if annotation in (tuple, list):
         return isinstance(value, Items) and value.kind == annotation.__name__
-    if isinstance(annotation, type) and issubclass(annotation, torch.Tensor) or spell(annotation) in TENSOR_ALIASES:
+    is_tensor = isinstance(annotation, type) and issubclass(annotation, torch.Tensor)
+    if is_tensor or spell(annotation) in TENSOR_ALIASES:
         return isinstance(value, TensorData)
     return not isinstance(value, Foreign) or isinstance(value, Ref)
 

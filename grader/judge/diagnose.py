@@ -180,7 +180,7 @@ def _informative(end: Ended) -> bool:
 def _rich(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         finite = value.to(torch.float64).flatten() if value.device.type != "meta" else torch.zeros(0)
-        return torch.unique(finite[torch.isfinite(finite)]).numel() >= 3
+        return int(torch.unique(finite[torch.isfinite(finite)]).numel()) >= 3
     if isinstance(value, tuple | list):
         numbers = {item for item in value if isinstance(item, int | float) and not isinstance(item, bool)}
         return len(numbers) >= 3 or any(_rich(item) for item in value if isinstance(item, torch.Tensor | tuple | list))

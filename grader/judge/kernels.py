@@ -34,7 +34,11 @@ def ran_on(results: Sequence[TestResult]) -> str:
 def why_not() -> str:
     """Why kernels cannot be graded on this machine, or an empty string when they can."""
     if importlib.util.find_spec("triton") is None:
-        return f"Triton is not installed, and has no wheel for {sys.platform}" if sys.platform != "linux" else "Triton is not installed"
+        return (
+            f"Triton is not installed, and has no wheel for {sys.platform}"
+            if sys.platform != "linux"
+            else "Triton is not installed"
+        )
     return ""
 
 

@@ -91,7 +91,7 @@ def _public_pack(exercise: Exercise) -> Pack:
 
 
 def module_of(source: str, name: str, path: Path, injected: dict[str, Any] | None = None) -> types.ModuleType:
-    """A module made from our own source, registered so that dataclasses and Triton find it; `injected` names are there."""
+    """A module made from our own source, registered so that dataclasses and Triton find it, with `injected` in it."""
     module = types.ModuleType(name)
     module.__dict__.update(injected or {}, __file__=str(path))
     sys.modules[name] = module

@@ -299,10 +299,10 @@ class Judge:
                 if slow[test.part] >= TIMEOUTS_PER_PART:
                     yield Ended(test, Outcome.TIMEOUT, NOT_RUN.format(count=TIMEOUTS_PER_PART)), "", ""
                     continue
-                end, printed, fault = self._in_host(pack, test, order, hosts)
+                end, printed, sentence = self._in_host(pack, test, order, hosts)
                 slow[test.part] += end.outcome is Outcome.TIMEOUT
-                yield end, printed, fault
-                if fault:
+                yield end, printed, sentence
+                if sentence:
                     return
                 untouched = end.outcome is Outcome.PASSED or end.not_started
                 if not untouched and not hosts.drop(wait=end.outcome not in _SPEAKING):

@@ -226,6 +226,8 @@ class _Channel:
 
 
 def _sized(benchmark: GrowthBenchmark, size: int) -> _Building:
+    if len(inspect.signature(benchmark.build).parameters) > 2:
+        return lambda module, side: benchmark.build(module, size, side)
     return lambda module, side: benchmark.build(module, size)
 
 

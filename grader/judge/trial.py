@@ -57,7 +57,9 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
     given = {"submission": submission, "reference": pack.reference_of(test), "rng": Rng(seed, device), "device": device}
     arguments = {name: given[name] for name in test.fixtures} | test.parameters
     started_ns = time.perf_counter_ns()
-    outcome, message, mismatch, frames, not_started, bug = Outcome.PASSED, "", None, (), False, ""
+    outcome, message, not_started, bug = Outcome.PASSED, "", False, ""
+    mismatch: Mismatch | None = None
+    frames: tuple[wire.Frame, ...] = ()
     torch.default_generator.manual_seed(seed)
     try:
         with running(trial):

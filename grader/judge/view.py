@@ -244,7 +244,7 @@ class _Boundary(torch.autograd.Function):
     """One remote call as an autograd node."""
 
     @staticmethod
-    def forward(  # type: ignore[no-untyped-def, override]
+    def forward(  # type: ignore[no-untyped-def]
         ctx,
         submission: Submission,
         call_id: int,
@@ -257,7 +257,7 @@ class _Boundary(torch.autograd.Function):
         return tuple(tensor_from_wire(tensor) for tensor in carried)
 
     @staticmethod
-    def backward(ctx, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:  # type: ignore[no-untyped-def]
         sent = [tensor_to_wire(grad, slot) for slot, grad in enumerate(gradients) if grad is not None]
         reply = ctx.submission._ask(wire.Backward(ctx.call_id, sent))
         if not isinstance(reply, wire.Gradients) or len(reply.values) != ctx.inputs:
@@ -272,6 +272,7 @@ class RemoteFunction:
         self._submission, self._name, self._expected = submission, name, expected
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function in the host."""
         submission = self._submission
         meter = submission.meter and kernels.meter(self._expected)
         return submission.call(self._name, None, args, kwargs, self._name, self._expected, meter)[0]
@@ -293,6 +294,7 @@ class RemoteClass:
         self._submission, self._name, self._expected = submission, name, expected
 
     def __call__(self, *args: Any, **kwargs: Any) -> RemoteObject:
+        """Build an object of the class in the host."""
         built, _ = self._submission.call(self._name, None, args, kwargs, self._name)
         if not isinstance(built, RemoteObject):
             raise BadReturn(f"`{self._name}(...)` did not give an object of the class")
@@ -307,6 +309,7 @@ class RemoteObject:
         self._submission, self._ref, self._expected, self._text = submission, ref, expected, text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the object itself (a module's forward) in the host."""
         return self.metered("", args, kwargs)[0]
 
     def metered(self, meter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
@@ -429,6 +432,7 @@ class RemoteMethod:
         self._owner, self._name, self._expected = owner, name, expected
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method in the host."""
         return self.metered("", args, kwargs)[0]
 
     @property

@@ -97,7 +97,7 @@ def _may_call(part: ast.AST) -> bool:
         return part.func.id in _FUNCTIONS or part.func.id in ("constexpr", "next_power_of_2", "cdiv")
     root = part.func
     while isinstance(root, ast.Attribute):
-        root = root.value  # type: ignore[assignment]
+        root = root.value
     return isinstance(root, ast.Name) and root.id in ("tl", "triton", "math", "language")
 
 
