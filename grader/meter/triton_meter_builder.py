@@ -39,7 +39,7 @@ _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
 
 def is_bfloat16(handle: TensorHandle) -> bool:
     """Whether a value is bfloat16, which the interpreter keeps as bits."""
-    return bool(handle.dtype.scalar == tl.bfloat16) and handle.data.dtype == np.uint16
+    return bool(handle.data.dtype == np.uint16 and handle.dtype.scalar == tl.bfloat16)
 
 
 def widen(handle: TensorHandle) -> TensorHandle:

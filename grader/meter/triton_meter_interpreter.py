@@ -13,18 +13,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 import triton.language as tl
-from triton.language import core as tl_core
 from triton.runtime import interpreter as ti
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor, InterpretedFunction, ReduceOps, ScanOps, TensorHandle
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from grader.meter.triton_meter_builder import ORIGIN, MeteringBuilder
+from grader.meter.triton_meter_fast import patch_bookkeeping, patch_language
 from grader.meter.triton_meter_ledger import Ledger, origin_of
 from grader.meter.triton_meter_signature import OPTION_NAMES, signature_of
 from grader.meter.triton_records import FaultKind
@@ -201,12 +201,6 @@ def _numpy_dtypes(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return numpy_dtype
 
 
-class _Language:
-    """Stands for a kernel whose globals see all of the language, so that one patch covers every kernel."""
-
-    __globals__: ClassVar[dict[str, Any]] = {"tl": tl, "core": tl_core}
-
-
 @contextmanager
 def patched(ledger: Ledger) -> Iterator[None]:
     """Replace the interpreter's parts for the time of one metered call."""
@@ -226,8 +220,9 @@ def patched(ledger: Ledger) -> Iterator[None]:
 
     with ExitStack() as stack, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        stack.callback(ti._patch_lang(_Language).restore)
         replace = _replacer(stack)
+        patch_language(replace)
+        patch_bookkeeping(replace)
         replace(ti, "_patch_lang", lambda function: NoScope())
         replace(ti.interpreter_semantic, "builder", MeteringBuilder(ledger))
         replace(ti, "_get_np_dtype", _numpy_dtypes(ti._get_np_dtype))
@@ -241,11 +236,22 @@ def patched(ledger: Ledger) -> Iterator[None]:
 
 
 def _replacer(stack: ExitStack) -> Callable[[Any, str, Any], None]:
-    def replace(owner: Any, name: str, value: Any) -> None:
-        before = getattr(owner, name)
-        setattr(owner, name, value)
-        stack.callback(setattr, owner, name, before)
+    """A function that replaces an attribute until the stack closes; one that was inherited is removed again."""
+    undo: list[tuple[Any, str, bool, Any]] = []
 
+    def restore() -> None:
+        while undo:
+            owner, name, own, before = undo.pop()
+            if own:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+
+    def replace(owner: Any, name: str, value: Any) -> None:
+        undo.append((owner, name, name in vars(owner), vars(owner).get(name)))
+        setattr(owner, name, value)
+
+    stack.callback(restore)
     return replace
 
 
