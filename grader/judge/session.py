@@ -179,6 +179,7 @@ class Judge:
         on_kernels = pack.exercise.track == "kernels"
         if on_kernels and order.isolation is not Isolation.NONE:
             self.zygote(order.isolation).prepare(kernels.INTERPRETER)
+        self._targets.prepare(pack.exercise)
         tests = self._chosen(pack, order)
         progress(Started(len(tests)))
         load_error = ""
