@@ -184,11 +184,9 @@ def test_random_ids_are_uniform_over_the_vocabulary(submission, rng):
     inside = all(abs(counts[name] - expected) <= allowed for name in observed)
     missing = tuple(name for name in observed if counts[name] == 0)
     outside = int(((inputs < 0) | (inputs >= vocab_size)).any())
-    check(
-        inside and not outside,
-        "random ids are uniform over 0 to vocab_size - 1",
-        seen=(len(missing), missing[:1] + missing[-1:], outside),
-    )
+    right = inside and not outside
+    seen = (missing if len(missing) <= 2 else "many", outside)
+    check(right, "random ids are uniform over 0 to vocab_size - 1", seen=seen)
 
 
 @part(1)
