@@ -17,7 +17,7 @@ def convolution_flops(submission, reference, rng):
     return fit_exponent(sizes, flops)
 
 
-@growth("time of the recurrence against T", sizes=(128, 256, 512, 1024))
+@growth("growth of the recurrence", sizes=(64, 128, 256, 512))
 def recurrence(module, size):
     return module.ssm_recurrent, lambda rng: arguments(rng.normal(size), *_system(rng, 8), 0.5)
 

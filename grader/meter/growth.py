@@ -100,6 +100,7 @@ def measure_growth(
     end_ns = start_ns + int(budget_seconds * 1e9)
     weights = _weights(sizes)
     slopes: list[float] = []
+    halves: list[float] = []
     logs = np.zeros(len(sizes))
     look, draw = 1, 0
     try:
@@ -109,23 +110,28 @@ def measure_growth(
             order = list(range(len(sizes)))
             if rng.integers(2):
                 order.reverse()
-            found = np.zeros(len(sizes))
+            ways = np.zeros((2, len(sizes)))
             flip = int(rng.integers(2))
             for place, index in enumerate((*order, *reversed(order))):
+                way = place // len(order)
                 if other is None:
-                    found[index] += side.log_time(index, draw) / 2
+                    ways[way, index] = side.log_time(index, draw)
                 elif (place + flip) % 2:
-                    found[index] += (side.log_time(index, draw) - other.log_time(index, draw)) / 2
+                    ways[way, index] = side.log_time(index, draw) - other.log_time(index, draw)
                 else:
                     below = other.log_time(index, draw)
-                    found[index] += (side.log_time(index, draw) - below) / 2
+                    ways[way, index] = side.log_time(index, draw) - below
                 draw += 1
+            found = ways.mean(axis=0)
             slopes.append(float(weights @ found))
+            halves += [float(weights @ ways[0]), float(weights @ ways[1])]
             logs += found
             now_ns = clock_ns()
             out_of_time = now_ns + (now_ns - start_ns) // len(slopes) > end_ns
             if len(slopes) == FIRST_LOOK * 2 ** (look - 1) or out_of_time:
-                low, high = interval_of_mean(np.array(slopes), share_of_error(look), rng)
+                # Where only a round or two fits, its ways up and down are judged one by one.
+                values = np.array(slopes if len(slopes) >= 4 else halves)
+                low, high = interval_of_mean(values, share_of_error(look), rng)
                 verdict = verdict_of(low, high, limit)
                 if verdict is not SpeedVerdict.INCONCLUSIVE or out_of_time:
                     break
