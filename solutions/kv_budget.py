@@ -145,9 +145,7 @@ def max_batch(hbm_bytes: int, weight_bytes: int, cache_bytes_per_sequence: int) 
     Raises:
         ValueError: if an argument is negative.
     """
-    _refuse_negative(
-        hbm_bytes=hbm_bytes, weight_bytes=weight_bytes, cache_bytes_per_sequence=cache_bytes_per_sequence
-    )
+    _refuse_negative(hbm_bytes=hbm_bytes, weight_bytes=weight_bytes, cache_bytes_per_sequence=cache_bytes_per_sequence)
     if cache_bytes_per_sequence == 0:
         raise ValueError(f"cache_bytes_per_sequence must be positive, got {cache_bytes_per_sequence}: no bound exists")
     free_bytes = hbm_bytes - weight_bytes
@@ -167,7 +165,8 @@ def decode_tokens_per_second(weight_bytes: float, cache_bytes: float, bandwidth:
         ValueError: if an argument is negative, or if no byte is read.
     """
     _refuse_negative(weight_bytes=weight_bytes, cache_bytes=cache_bytes, bandwidth=bandwidth)
-    read_bytes = weight_bytes + cache_bytes  # the weights once per step, whatever the batch; the cache of every sequence
+    # The weights once per step, whatever the batch; the cache of every sequence.
+    read_bytes = weight_bytes + cache_bytes
     if read_bytes == 0:
         raise ValueError(f"nothing is read: weight_bytes {weight_bytes} and cache_bytes {cache_bytes}")
     return bandwidth / read_bytes

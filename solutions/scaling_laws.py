@@ -5,7 +5,8 @@
     Kaplan et al. 2020, arXiv:2001.08361        N proportional to C^0.73: mostly a bigger model
     Hoffmann et al. 2022, arXiv:2203.15556      N and D both proportional to C^0.5, about 20 tokens per parameter
       approach 3, equation 2                    L(N, D) = E + A / N^alpha + B / D^beta
-      equation 4                                N = G (C/6)^a, D = G^-1 (C/6)^b, G = (alpha A / (beta B))^(1/(alpha+beta)),
+      equation 4                                N = G (C/6)^a, D = G^-1 (C/6)^b,
+                                                G = (alpha A / (beta B))^(1 / (alpha + beta)),
                                                 a = beta / (alpha + beta), b = alpha / (alpha + beta)
 
 Kaplan's 0.73 is partly an artefact: N counted without embeddings at small scale, and one learning-rate schedule for
@@ -71,7 +72,7 @@ def chinchilla_allocation(compute: float, tokens_per_param: float = 20.0) -> tup
     _refuse_non_positive(compute=compute, tokens_per_param=tokens_per_param)
     # D = r N in C = 6 N D leaves C = 6 r N^2: both grow with the square root of the compute.
     n_squared = compute / (6.0 * tokens_per_param)
-    n_params = math.sqrt(n_squared)
+    n_params = n_squared**0.5
     n_tokens = tokens_per_param * n_params
     return n_params, n_tokens
 
@@ -97,9 +98,7 @@ def kaplan_allocation(compute: float, n_ref: float, compute_ref: float) -> tuple
     return kaplan_n, kaplan_d
 
 
-def parametric_loss(
-    n_params: float, n_tokens: float, E: float, A: float, B: float, alpha: float, beta: float
-) -> float:
+def parametric_loss(n_params: float, n_tokens: float, E: float, A: float, B: float, alpha: float, beta: float) -> float:
     """The fitted loss of Hoffmann et al., approach 3: L(N, D) = E + A / N^alpha + B / D^beta, in nats per token.
 
     Args:

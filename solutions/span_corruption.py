@@ -17,9 +17,7 @@ from __future__ import annotations
 import torch
 
 
-def corrupt_spans(
-    tokens: list[int], spans: list[tuple[int, int]], first_sentinel: int
-) -> tuple[list[int], list[int]]:
+def corrupt_spans(tokens: list[int], spans: list[tuple[int, int]], first_sentinel: int) -> tuple[list[int], list[int]]:
     """Replace each span by one sentinel; the targets list the sentinels with what they hide.
 
     Args:
@@ -61,7 +59,7 @@ def _random_parts(total: int, n_parts: int, generator: torch.Generator) -> list[
     order = torch.randperm(total - 1, generator=generator)  # the total - 1 places between two units
     cuts = sorted((order[: n_parts - 1] + 1).tolist())
     edges = [0, *cuts, total]
-    return [right - left for left, right in zip(edges[:-1], edges[1:], strict=True)]
+    return [edges[i + 1] - edges[i] for i in range(n_parts)]
 
 
 def sample_spans(

@@ -79,9 +79,7 @@ def kaplan_allocation(compute: float, n_ref: float, compute_ref: float) -> tuple
     raise NotImplementedError("part 1: write kaplan_allocation")
 
 
-def parametric_loss(
-    n_params: float, n_tokens: float, E: float, A: float, B: float, alpha: float, beta: float
-) -> float:
+def parametric_loss(n_params: float, n_tokens: float, E: float, A: float, B: float, alpha: float, beta: float) -> float:
     """The fitted loss of Hoffmann et al., approach 3: L(N, D) = E + A / N^alpha + B / D^beta, in nats per token.
 
     Args:

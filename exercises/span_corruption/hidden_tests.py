@@ -5,7 +5,9 @@ what chance allows.  Both are sums of differences d_i between two quantities tha
 so each d_i is as likely as -d_i, and given the |d_i| the sum is a Rademacher sum: by Hoeffding's inequality
 P(|sum d_i| >= 6.5 sqrt(sum d_i^2)) <= 2 exp(-6.5^2 / 2) = 1.4e-9, whatever the distribution.  There are six such
 statistics in a run.  The tests that wait for two draws to differ meet a right sampler with equal draws with a chance
-below 1e-9 each (the counts are beside them).  The chance that a run refuses a right sampler stays below 2e-8.
+below 1e-9 each (the counts are beside them).  The share of noise in the first half of the text, a mean of 240
+numbers in [0, 1] that a right sampler keeps between 0.45 and 0.55, may lie 0.2 outside: 2 exp(-2 * 240 * 0.2^2) = 9e-9
+by Hoeffding's inequality.  The chance that a run refuses a right sampler stays below 3e-8.
 """
 
 import math
@@ -15,13 +17,6 @@ import torch
 
 BOUND = 6.5
 DRAWS = 240
-
-
-def cut(rng, total, n_parts):
-    """`total` as `n_parts` random parts of at least 1."""
-    places = sorted((rng.permutation(total - 1)[: n_parts - 1] + 1).tolist())
-    edges = [0, *places, total]
-    return [right - left for left, right in zip(edges[:-1], edges[1:], strict=True)]
 
 
 def drawn_spans(rng, n_spans, at_start=False, at_end=False):
@@ -57,7 +52,11 @@ def test_each_span_becomes_one_sentinel(submission, reference, rng):
         spans, length = drawn_spans(rng, n_spans)
         tokens = [rng.integers(3, 700) for _ in range(length)]
         mine = submission.corrupt_spans(tokens, spans, first)
-        same(mine, reference.corrupt_spans(tokens, spans, first), says=f"(inputs, targets) of {n_spans} spans in the middle")
+        same(
+            mine,
+            reference.corrupt_spans(tokens, spans, first),
+            says=f"(inputs, targets) of {n_spans} spans in the middle",
+        )
 
 
 @part(1)
@@ -156,7 +155,15 @@ def test_unsorted_spans_are_refused(submission, rng):
 # ----------------------------------------------------------------------------------------- part 2
 
 # length, density, mean span: the counts and their quotients are clear of every .5
-ORDINARY = [(50, 0.25, 3.0), (107, 0.15, 3.0), (64, 0.3, 2.0), (91, 0.12, 5.0), (200, 0.15, 3.0), (512, 0.15, 3.0), (83, 0.2, 1.0)]
+ORDINARY = [
+    (50, 0.25, 3.0),
+    (107, 0.15, 3.0),
+    (64, 0.3, 2.0),
+    (91, 0.12, 5.0),
+    (200, 0.15, 3.0),
+    (512, 0.15, 3.0),
+    (83, 0.2, 1.0),
+]
 
 
 def noise_of(length, density):
@@ -227,20 +234,21 @@ def test_no_more_spans_than_kept_tokens_can_separate(submission, rng):
     for length, density, mean in ((5, 0.8, 1.0), (20, 0.8, 1.0), (30, 0.9, 2.0), (41, 0.7, 1.0)):
         noise = noise_of(length, density)
         kept = length - noise
-        spans = submission.sample_spans(length, generator, density, mean)
-        separated = all(end < start for (_, end), (start, _) in zip(spans[:-1], spans[1:], strict=True))
+        drawn = [submission.sample_spans(length, generator, density, mean) for _ in range(12)]
+        whole = all(sum(end - start for start, end in spans) == noise for spans in drawn)
+        separated = all(facts_of(spans, length)["separated"] for spans in drawn)
         # An outer gap may be empty (kept + 1 spans) or may not (kept spans): both are right.
-        seen.append((sum(end - start for start, end in spans), separated, len(spans) in (kept, kept + 1)))
-    expected = [(4, True, True), (16, True, True), (27, True, True), (29, True, True)]
-    same(seen, expected, says="(noise tokens, separated, as many spans as kept tokens can separate)")
+        seen.append((whole, separated, all(len(spans) in (kept, kept + 1) for spans in drawn)))
+    says = "(noise tokens as asked, separated, as many spans as the kept tokens can separate), all of 12 draws"
+    same(seen, [(True, True, True)] * 4, says=says)
 
 
 def facts_of(spans, length):
     return {
-        "sorted": spans == sorted(spans),
+        "sorted": sorted(spans) == spans,
         "filled": all(start < end for start, end in spans),
-        "inside": all(0 <= start and end <= length for start, end in spans),
-        "separated": all(end < start for (_, end), (start, _) in zip(spans[:-1], spans[1:], strict=True)),
+        "inside": all(start >= 0 and end <= length for start, end in spans),
+        "separated": all(spans[n][1] < spans[n + 1][0] for n in range(len(spans) - 1)),
     }
 
 
@@ -270,12 +278,15 @@ def test_every_draw_is_a_proper_set_of_spans(submission, rng, fact, says):
 @part(2)
 def test_what_is_drawn_can_be_corrupted(submission, reference, rng):
     generator = rng.generator()
-    for length in (2, 3, 5, 8, 21, 150):
+    fits = True
+    for length in (2, 3, 5, 8, 21, 150, 150, 150):
         spans = submission.sample_spans(length, generator, 0.4, 2.0)
         tokens = list(range(length))
-        inputs, targets = reference.corrupt_spans(tokens, spans, 30000)
-        whole = reference.restore(inputs, targets, 30000)
-        check(whole == tokens, f"the spans of {length} tokens, corrupted and restored, give the text", seen=whole == tokens)
+        fits = fits and all(facts_of(spans, length).values())
+        if fits:
+            inputs, targets = reference.corrupt_spans(tokens, spans, 30000)
+            fits = reference.restore(inputs, targets, 30000) == tokens
+    check(fits, "every draw must be spans that can be corrupted, and restored to the text", seen=fits)
 
 
 @part(2)
@@ -284,7 +295,9 @@ def test_the_same_generator_state_gives_the_same_spans(submission, rng):
     seed = rng.integers(0, 2**40)
     first = submission.sample_spans(400, torch.Generator().manual_seed(seed), 0.25, 3.0)
     second = submission.sample_spans(400, torch.Generator().manual_seed(seed), 0.25, 3.0)
-    check(first == second, "the same generator state must give the same spans: draw from it alone", seen=first == second)
+    check(
+        first == second, "the same generator state must give the same spans: draw from it alone", seen=first == second
+    )
 
 
 @part(2)
@@ -319,7 +332,9 @@ def many(submission, rng, length, density, mean):
     for _ in range(DRAWS):
         spans = submission.sample_spans(length, generator, density, mean)
         lengths.append([end - start for start, end in spans])
-        between.append([start - end for (_, end), (start, _) in zip(spans[:-1], spans[1:], strict=True)])
+        between.append([spans[n + 1][0] - spans[n][1] for n in range(len(spans) - 1)])
+    moving = any(draw != lengths[0] for draw in lengths) or any(draw != between[0] for draw in between)
+    check(moving, f"{DRAWS} draws in a row must not all be the same", seen=moving)
     return lengths, between
 
 
@@ -341,6 +356,8 @@ def test_span_lengths_vary(submission, rng):
 @part(2)
 def test_no_span_is_favoured(submission, rng):
     lengths, _ = many(submission, rng, 120, 0.25, 5.0)
+    varied = any(draw != lengths[0] for draw in lengths)
+    check(varied, "the lengths of the spans must differ from draw to draw", seen=varied)
     ends = tilt([spans[0] - spans[-1] for spans in lengths])
     middle = tilt([spans[1] - spans[-2] for spans in lengths])
     near = tilt([spans[0] - spans[2] for spans in lengths])
@@ -358,11 +375,25 @@ def test_the_stretches_between_spans_vary(submission, rng):
 @part(2)
 def test_no_stretch_is_favoured(submission, rng):
     _, between = many(submission, rng, 90, 0.2, 3.0)  # 18 noise tokens, 6 spans, 5 inner gaps
+    varied = any(draw != between[0] for draw in between)
+    check(varied, "the stretches between spans must differ from draw to draw", seen=varied)
     ends = tilt([gaps[0] - gaps[-1] for gaps in between])
     middle = tilt([gaps[1] - gaps[-2] for gaps in between])
     near = tilt([gaps[0] - gaps[2] for gaps in between])
     says = "first, middle and last stretches between spans must be equally long on average"
     check((ends, middle, near) == (0, 0, 0), says, seen=(ends, middle, near))
+
+
+@part(2)
+def test_both_halves_of_the_text_get_their_share(submission, rng):
+    generator = rng.generator()
+    share = 0.0
+    for _ in range(DRAWS):
+        spans = submission.sample_spans(200, generator, 0.3, 3.0)
+        noise = sum(end - start for start, end in spans) or 1
+        share += sum(max(0, min(end, 100) - min(start, 100)) for start, end in spans) / noise / DRAWS
+    place = (share > 0.75) - (share < 0.25)
+    check(place == 0, "about half of the noise must lie in the first half of the text", seen=place)
 
 
 @part(2)
@@ -444,7 +475,11 @@ def test_a_hundred_sentinels_by_default(submission, reference, rng):
     tokens = [rng.integers(3, 700) for _ in range(length)]
     tokens[spans[4][0]] = tokens[spans[7][0] - 1] = 32099 - 100
     inputs, targets = reference.corrupt_spans(tokens, spans, 32099)
-    same(submission.restore(inputs, targets, 32099), tokens, says="99 spans and the closing sentinel, with 32,099 the first")
+    same(
+        submission.restore(inputs, targets, 32099),
+        tokens,
+        says="99 spans and the closing sentinel, with 32,099 the first",
+    )
 
 
 @part(3)
@@ -460,4 +495,8 @@ def test_mixed_ids_are_restored(submission, reference, rng):
     for _ in range(3):
         count = rng.integers(8, 30)
         tokens, inputs, targets = corrupted(reference, rng, 6, 3000, count)
-        same(submission.restore(inputs, targets, 3000, count), tokens, says="ids right beside the sentinels on both sides")
+        same(
+            submission.restore(inputs, targets, 3000, count),
+            tokens,
+            says="ids right beside the sentinels on both sides",
+        )

@@ -18,9 +18,7 @@ from __future__ import annotations
 import torch
 
 
-def corrupt_spans(
-    tokens: list[int], spans: list[tuple[int, int]], first_sentinel: int
-) -> tuple[list[int], list[int]]:
+def corrupt_spans(tokens: list[int], spans: list[tuple[int, int]], first_sentinel: int) -> tuple[list[int], list[int]]:
     """Replace each span by one sentinel; the targets list the sentinels with what they hide.
 
     Args:

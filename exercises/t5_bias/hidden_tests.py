@@ -117,7 +117,9 @@ def test_a_single_offset(submission, rng):
 @part(1)
 def test_buckets_are_made_where_the_positions_are(submission):
     offsets = torch.arange(-9, 9, device="meta")
-    on_meta(lambda: submission.relative_position_bucket(offsets), says="the buckets must be on the device of the positions")
+    on_meta(
+        lambda: submission.relative_position_bucket(offsets), says="the buckets must be on the device of the positions"
+    )
     on_meta(lambda: submission.relative_position_bucket(offsets, False), says="the same for a decoder")
 
 
@@ -176,7 +178,9 @@ def test_another_max_distance(submission, reference, rng):
 @part(2)
 def test_gradient_reaches_every_row_used(submission, reference, rng):
     for bidirectional in (True, False):
-        mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=bidirectional)
+        mine, ref = pair(
+            submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=bidirectional
+        )
         weights = rng.normal(1, 3, 11, 26)
         for module in (mine, ref):
             (module(11, 26) * weights).sum().backward()
