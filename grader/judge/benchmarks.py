@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -22,9 +22,11 @@ from grader.judge.faults import CheckFailed
 from grader.judge.pack import Pack, module_of
 from grader.judge.testing import INJECTED
 from grader.judge.view import RemoteFunction, RemoteMethod, RemoteObject
-from grader.meter.costs import Costs, measure
 from grader.meter.growth import fit_exponent
 from grader.model import CostTarget, GrowthTarget, SpeedTarget
+
+if TYPE_CHECKING:
+    from grader.meter.costs import Costs
 
 PLAUSIBLE_SHARE = 0.25
 """Fewer FLOPs than this share of the reference's, and the work was not done where it is counted."""
@@ -171,6 +173,8 @@ def metered(call: Any, *args: Any, saved: bool = False, **kwargs: Any) -> tuple[
     Returns:
         What was returned, and its `Costs`.
     """
+    from grader.meter.costs import Costs, measure  # brings torch's counters and Triton along: 0.2 s, only when metering
+
     with torch.set_grad_enabled(saved):
         if not isinstance(call, RemoteFunction | RemoteMethod | RemoteObject):
             owner = getattr(call, "__self__", call)
