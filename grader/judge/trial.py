@@ -10,7 +10,7 @@ import torch
 
 from grader.host import wire
 from grader.host.session import Session
-from grader.judge.faults import BadReturn, CheckFailed, TestBug, TestFault
+from grader.judge.faults import BadReturn, CheckFailed, LearnerRaised, TestBug, TestFault
 from grader.judge.kernels import METER, KernelFault
 from grader.judge.pack import HiddenTest, Pack
 from grader.judge.testing import Rng, Trial, running, test_seed
@@ -70,7 +70,7 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
         if isinstance(fault, KernelFault):
             trial.observe("kernel", fault.seen)
         elif not isinstance(fault, CheckFailed) or isinstance(fault, BadReturn):  # a comparison has recorded itself
-            trial.observe("fault", (type(fault).__name__, fault.message))
+            trial.observe("fault", _seen(fault))
     except TestBug as error:
         outcome, bug = Outcome.ERROR, str(error)
     except wire.ProtocolError as error:
@@ -101,6 +101,14 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
         not_started,
         bug,
     )
+
+
+def _seen(fault: TestFault) -> tuple[str, str]:
+    """What a fault shows of the code that met it: of the learner's own `raise` the type, since its words are theirs."""
+    own = isinstance(fault, LearnerRaised) and fault.frames and fault.frames[-1].text.startswith(("raise", "assert"))
+    if own and isinstance(fault, LearnerRaised):
+        return "raised", fault.type_name
+    return type(fault).__name__, fault.message
 
 
 def run_own(pack: Pack, source: str, tests: tuple[HiddenTest, ...], run_seed: int, device: str = "cpu") -> list[Ended]:

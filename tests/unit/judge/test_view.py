@@ -1,4 +1,4 @@
-"""The learner's module from afar: calls, autograd across the boundary, state, errors; in a real host and in this process."""
+"""The learner's module from afar: calls, autograd across the boundary, state, errors; in a host and in this process."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Reference(types.ModuleType):
     def nothing(x: Tensor) -> Tensor: ...  # type: ignore[empty-body]
 
     @staticmethod
-    def CONSTANT() -> int: ...  # type: ignore[empty-body]  # noqa: N802
+    def CONSTANT() -> int: ...  # type: ignore[empty-body]
 
 
 @pytest.fixture(scope="module")
