@@ -42,6 +42,7 @@ class Exit(StrEnum):
     REVEAL = "reveal"
     PAUSE = "pause"
     GIVE_UP = "give up"
+    TIME = "time"
     DONE = "done"
 
 
@@ -165,7 +166,7 @@ class FileEvents:
 class Watching:
     """One session of watching: what is graded, by whom, and what was seen last.
 
-    `exits` says which keys end it, and how; `until` ends it with an attempt.
+    `exits` says which keys end it, and how; `until` ends it with an attempt, `expired` with the clock.
     """
 
     exercise: Exercise
@@ -177,6 +178,8 @@ class Watching:
     part: int | None = None
     exits: Mapping[str, Exit] = field(default_factory=lambda: {"q": Exit.QUIT, "r": Exit.REVEAL})
     until: Callable[[Attempt], bool] = lambda attempt: False
+    expired: Callable[[], bool] = lambda: False
+    hints: bool = True
     diagnose: bool = True
     attempt: Attempt | None = None
     shown: int = 0
@@ -188,6 +191,8 @@ class Watching:
         while True:
             if self.attempt is not None and self.until(self.attempt):
                 return Exit.DONE
+            if self.expired():
+                return Exit.TIME
             try:
                 event = events.get(timeout=TICK_SECONDS)
             except queue.Empty:
@@ -199,7 +204,7 @@ class Watching:
                 return Exit.PAUSE if Exit.PAUSE in self.exits.values() else Exit.QUIT
             elif event.char in self.exits:
                 return self.exits[event.char]
-            elif event.char == "h":
+            elif event.char == "h" and self.hints:
                 self.view.hint(self.attempt)
             elif event.char in ("n", " "):
                 self.next_failure()

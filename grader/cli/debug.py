@@ -12,17 +12,19 @@ from rich.text import Text
 
 from grader.catalogue import Catalogue
 from grader.cli.common import console, find, note, shown
-from grader.cli.drill import DrillScreen, interview_of, minutes
+from grader.cli.drill import LOCK, DrillScreen, date, days, minutes
 from grader.cli.escape import visible
 from grader.cli.grade import MAX_SEED
 from grader.cli.watch import key_presses
 from grader.errors import RequestError
 from grader.journal import drills as journal_drills
 from grader.journal.drills import DrillRow
+from grader.journal.hold import held
 from grader.journal.store import Journal
 from grader.judge.client import JudgeClient
 from grader.model import Attempt, Exercise, Mistake
 from grader.review import drills, hunts
+from grader.review.cards import interview
 from grader.watch import Event, Exit, FileEvents, Watching, must_poll
 from grader.workspace import Workspace
 
@@ -49,20 +51,22 @@ def debug(name: str | None, hard: bool, resume_: bool, give_up: bool) -> int:
                 raise RequestError("there is no hunt to go on with", "kit debug NAME begins one")
             row = open_hunts[0]
             exercise = catalogue.exercise(row.exercise)
-            if give_up:
-                return _end(journal, row, exercise, False)
-            journal_drills.resume(journal, row.id, time.time_ns())
-        else:
-            if not name:
-                raise click.UsageError("name an exercise, or say --resume")
+            with held(workspace.state / LOCK, "a drill or a hunt"):
+                if give_up:
+                    return _end(journal, row, exercise, False)
+                journal_drills.resume(journal, row.id, time.time_ns())
+                return _run(journal, workspace, exercise, journal_drills.drill(journal, row.id))
+        if not name:
+            raise click.UsageError("name an exercise, or say --resume")
+        with held(workspace.state / LOCK, "a drill or a hunt"):
             if open_hunts:
-                held = open_hunts[0]
+                row = open_hunts[0]
                 raise RequestError(
-                    f"a hunt in {held.exercise} is not finished; its clock stands at {minutes(held.elapsed_seconds)}",
+                    f"a hunt in {row.exercise} is not finished; its clock stands at {minutes(row.elapsed_seconds)}",
                     "kit debug --resume goes on with it, kit debug --give-up ends it",
                 )
             exercise, row = _begin(journal, workspace, find(catalogue, name, workspace).exercise, hard)
-        return _run(journal, workspace, exercise, journal_drills.drill(journal, row.id))
+            return _run(journal, workspace, exercise, row)
 
 
 def _begin(journal: Journal, workspace: Workspace, exercise: Exercise, hard: bool) -> tuple[Exercise, DrillRow]:
@@ -117,7 +121,7 @@ def _run(journal: Journal, workspace: Workspace, exercise: Exercise, row: DrillR
 
 
 def _end(journal: Journal, row: DrillRow, exercise: Exercise, passed: bool) -> int:
-    result = drills.conclude(journal, row, passed, time.time_ns(), None, interview_of(journal))
+    result = drills.conclude(journal, row, passed, time.time_ns(), None, interview(journal))
     if result is None:
         note("this hunt has been ended in another terminal")
         return 1
@@ -130,6 +134,8 @@ def _end(journal: Journal, row: DrillRow, exercise: Exercise, passed: bool) -> i
         out.print(Text(f"\nIt held: {visible(mistake.title)}", "bold magenta"))
         for line in _story(mistake):
             out.print(Text(f"  {visible(line)}"))
+    due_ns = result.scheduled.due_ns
+    out.print(Text(f"\nnext hunt here: {date(due_ns)}, in {days(due_ns - time.time_ns())}"))
     return 0 if passed else 1
 
 

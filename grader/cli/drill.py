@@ -21,17 +21,20 @@ from grader.cli.watch import Screen, key_presses
 from grader.errors import RequestError
 from grader.journal import drills as journal_drills
 from grader.journal.drills import DrillRow
+from grader.journal.hold import held
 from grader.journal.store import Journal
 from grader.judge.client import JudgeClient
 from grader.model import Attempt, Exercise
-from grader.review import drills
+from grader.review import drills, hunts
+from grader.review.cards import cards, interview
 from grader.review.drills import Mode
-from grader.review.schedule import DAY_NS, Due, Rating, readiness, recall
+from grader.review.quiz import CARD_PREFIX
+from grader.review.schedule import DAY_NS, Rating, recall
 from grader.watch import Event, Exit, FileEvents, Watching, must_poll
 from grader.workspace import Workspace
 
 KEYS = "h hint   n next failure   p pause   x give up"
-INTERVIEW_SETTING = "interview_ns"
+LOCK = "drill.lock"
 
 
 class DrillScreen(Screen):
@@ -91,29 +94,31 @@ def drill(name: str | None, mode: str, part: int, resume_: bool, give_up: bool, 
     with Journal.open(workspace.journal_path) as journal:
         for remark in journal.notes:
             note(remark)
-        open_drills = journal_drills.unfinished(journal)
+        open_drills = [row for row in journal_drills.unfinished(journal) if row.mode in set(Mode)]
         if resume_ or give_up:
             if not open_drills:
                 raise RequestError("there is no drill to go on with", "kit drill NAME begins one")
             row = open_drills[0]
             exercise = catalogue.exercise(row.exercise)
-            if give_up:
-                _end(journal, row, exercise, Path(row.file), False, override)
-                return 1
-            journal_drills.resume(journal, row.id, time.time_ns())
-            click.echo(f"going on with {exercise.title}, {row.mode}; the clock stood at {minutes(row.elapsed_seconds)}")
-        else:
-            if not name:
-                raise click.UsageError("name an exercise or a symbol, or say --resume")
+            with held(workspace.state / LOCK, f"the drill of {row.exercise}"):
+                if give_up:
+                    return _end(journal, row, exercise, Path(row.file), False, override)
+                journal_drills.resume(journal, row.id, time.time_ns())
+                clock = minutes(row.elapsed_seconds)
+                click.echo(f"going on with {exercise.title}, {row.mode}; the clock stood at {clock}")
+                return _run(journal, workspace, exercise, journal_drills.drill(journal, row.id), override)
+        if not name:
+            raise click.UsageError("name an exercise or a symbol, or say --resume")
+        with held(workspace.state / LOCK, "a drill"):
             if open_drills:
-                held = open_drills[0]
+                row = open_drills[0]
                 raise RequestError(
-                    f"a drill of {held.exercise} ({held.mode}) is not finished; its clock stands at "
-                    + minutes(held.elapsed_seconds),
+                    f"a drill of {row.exercise} ({row.mode}) is not finished; its clock stands at "
+                    + minutes(row.elapsed_seconds),
                     "kit drill --resume goes on with it, kit drill --give-up ends it",
                 )
             exercise, row = _begin(journal, workspace, catalogue, name, Mode(mode), part)
-        return _run(journal, workspace, exercise, journal_drills.drill(journal, row.id), override)
+            return _run(journal, workspace, exercise, row, override)
 
 
 def _begin(
@@ -153,7 +158,8 @@ def _run(journal: Journal, workspace: Workspace, exercise: Exercise, row: DrillR
     def keep(attempt: Attempt, source: bytes) -> None:
         if source == page:
             return  # the page as it was written is no try
-        journal.record_attempt(attempt, hashlib.sha256(source).hexdigest(), part=row.part, source="drill")
+        if row.mode == Mode.BLANK and not row.symbol:  # a page that gave code away: passing it is no pass of the part
+            journal.record_attempt(attempt, hashlib.sha256(source).hexdigest(), part=row.part, source="drill")
         screen.beat(attempts=1)
 
     click.echo(f"part {row.part}{f', {row.symbol}' if row.symbol else ''}: the clock runs, {screen.clock()}")
@@ -190,7 +196,7 @@ def _end(journal: Journal, row: DrillRow, exercise: Exercise, path: Path, passed
         names = (row.symbol,) if row.symbol else exercise.parts[row.part - 1].symbols
         solution = exercise.solution_path.read_text(encoding="utf-8")
         tokens = drills.differing_tokens(path.read_text(encoding="utf-8-sig"), solution, names)
-    result = drills.conclude(journal, row, passed, time.time_ns(), tokens, interview_of(journal), override)
+    result = drills.conclude(journal, row, passed, time.time_ns(), tokens, interview(journal), override)
     if result is None:
         note("this drill has been ended in another terminal")
         return 1
@@ -218,53 +224,38 @@ def due(every: bool) -> int:
     if not workspace.exists:
         click.echo("nothing yet: kit drill gqa begins")
         return 0
-    with Journal.open(workspace.journal_path) as journal:
-        cards = due_cards(journal)
     now = time.time_ns()
-    shown_cards = [card for card in cards if every or card.due_ns <= now]
-    if not shown_cards:
+    with Journal.open(workspace.journal_path) as journal:
+        for remark in journal.notes:
+            note(remark)
+        found = cards(journal, now)
+    listed = [card for card in found if every or card.due_ns <= now]
+    if not listed:
         following = (
-            f"; the next is {cards[0].card} on {date(cards[0].due_ns)}" if cards else ": kit drill NAME makes one"
+            f"; the next is {found[0].name} on {date(found[0].due_ns)}" if found else ": kit drill NAME makes one"
         )
         click.echo(f"nothing is due{following}")
         return 0
-    table = Table.grid(padding=(0, 2))
-    for card in shown_cards:
+    for card in listed:
         when = "due now" if card.due_ns <= now else f"in {days(card.due_ns - now)}"
-        table.add_row(card.card, when, date(card.due_ns), f"recall {recall(card.memory, now):.0%}", again(card.card))
-    console().print(table)
+        click.echo(f"{when:<12}{date(card.due_ns)}  recall {recall(card.memory, now):>4.0%}  {again(card.name)}")
     return 0
-
-
-def due_cards(journal: Journal) -> list[Due]:
-    """Every card with its latest review, the longest due first."""
-    counts: dict[str, int] = {}
-    for review in journal_drills.reviews(journal):
-        counts[review.card] = counts.get(review.card, 0) + 1
-    return [
-        Due(row.card, row.due_ns, row.at_ns, Rating(row.rating), row.memory, counts[row.card])
-        for row in journal_drills.latest_reviews(journal)
-    ]
-
-
-def forecast(journal: Journal, interview_ns: int) -> dict[str, float]:
-    """Predicted recall on the interview's day, per exercise that has cards."""
-    return readiness(due_cards(journal), interview_ns)
-
-
-def interview_of(journal: Journal) -> int | None:
-    """The interview's date, if one is set."""
-    value = journal.setting(INTERVIEW_SETTING)
-    return int(value) if value else None
 
 
 def again(card: str) -> str:
     """The command that practises a card."""
-    name, _, rest = card.partition(":")
-    if name == "quiz":
-        return f"kit quiz {rest.split(':')[0]}"
-    part, _, mode = rest.partition(":")
-    return f"kit drill {name} --part {part} --mode {mode}"
+    name, part, mode, symbol = [*card.split(":"), "", "", ""][:4]
+    if name == CARD_PREFIX:
+        return f"kit quiz {mode}"
+    if mode in hunts.MODES:
+        return f"kit debug {name}" + (" --hard" if mode == hunts.mode(hard=True) else "")
+    if symbol:
+        return f"kit drill {name}:{symbol}" + (f" --mode {mode}" if mode != Mode.BLANK else "")
+    return (
+        f"kit drill {name}"
+        + (f" --part {part}" if part != "1" else "")
+        + (f" --mode {mode}" if mode != Mode.BLANK else "")
+    )
 
 
 def minutes(seconds: float) -> str:

@@ -10,11 +10,11 @@ import click
 
 from grader.catalogue import Catalogue
 from grader.cli.common import console, find, note, shown
-from grader.cli.drill import interview_of
 from grader.errors import RequestError
 from grader.journal import drills as journal_drills
 from grader.journal.store import Journal
 from grader.model import Exercise
+from grader.review.cards import interview
 from grader.review.schedule import Rating, next_review
 from grader.workspace import Workspace
 
@@ -81,7 +81,7 @@ def _lower_reviews(journal: Journal, exercise: Exercise) -> None:
     now_ns = time.time_ns()
     for review in journal_drills.latest_reviews(journal):
         if review.card.split(":")[0] == exercise.slug:
-            scheduled = next_review(review.memory, Rating.AGAIN, now_ns, interview_of(journal))
+            scheduled = next_review(review.memory, Rating.AGAIN, now_ns, interview(journal))
             journal_drills.record_review(
                 journal, review.card, int(Rating.AGAIN), scheduled.due_ns, scheduled.memory, now_ns
             )

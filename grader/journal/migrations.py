@@ -52,7 +52,20 @@ _FIRST = (
     "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
 
-STEPS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_SECOND = (
+    """CREATE TABLE answers (
+        id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, at_ns INTEGER NOT NULL, card TEXT NOT NULL,
+        seed INTEGER NOT NULL, said TEXT NOT NULL, points REAL NOT NULL, max_points REAL NOT NULL,
+        seconds REAL NOT NULL)""",
+    "CREATE INDEX answers_by_card ON answers (card, at_ns)",
+    """CREATE TABLE interviews (
+        id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, started_ns INTEGER NOT NULL, seed INTEGER NOT NULL,
+        limit_seconds REAL NOT NULL, elapsed_seconds REAL NOT NULL DEFAULT 0,
+        state TEXT NOT NULL CHECK (state IN ('running', 'finished', 'given_up')), finished_ns INTEGER,
+        items TEXT NOT NULL)""",
+)
+
+STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 """Each step's statements; a journal at version n has had the first n."""
 
 

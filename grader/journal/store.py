@@ -88,7 +88,10 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Several statements as one fact: all of them on disk, or none."""
+        """Several statements as one fact: all of them on disk, or none.  Inside another one, it is part of that."""
+        if self._connection.in_transaction:
+            yield self._connection
+            return
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._connection

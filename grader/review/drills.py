@@ -142,7 +142,7 @@ def conclude(
     override: Rating | None = None,
 ) -> Result | None:
     """End a drill: rate it, schedule its card, compare it with the past.  None when it had ended already."""
-    card = card_name(drill.exercise, drill.part, drill.mode)
+    card = card_name(drill.exercise, drill.part, drill.mode, drill.symbol)
     earlier = [
         row
         for row in drills.history(journal, drill.exercise)

@@ -1,6 +1,7 @@
 """When to practise something again: py-fsrs on the journal's reviews.
 
-A card is an exercise, a part and a mode ("gqa:1:blank"), or a quiz question.
+A card is an exercise, a part and a mode ("gqa:1:blank"; "gqa:3:blank:mean_pool_kv_heads" for one symbol), or
+a quiz question ("quiz:attention:kv-batch-gib").
 FSRS models memory by stability (days until recall falls to 90%) and
 difficulty; see Ye et al., "A Stochastic Shortest Path Algorithm for
 Optimizing Spaced Repetition Scheduling", KDD 2022, and the py-fsrs package.
@@ -10,7 +11,6 @@ Times are Unix nanoseconds in UTC and always come from the caller.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -20,6 +20,8 @@ from fsrs import Rating as FsrsRating
 
 DAY_NS = 86_400 * 10**9
 RETENTION = 0.9
+INTERVIEW_SHARE = 0.7
+FRESH_NS = 3 * DAY_NS
 EASY_UNDER = 0.6
 """A first try under this share of the target minutes is Easy."""
 
@@ -39,18 +41,6 @@ class Scheduled:
 
     due_ns: int
     memory: str
-
-
-@dataclass(frozen=True)
-class Due:
-    """A card with its latest review."""
-
-    card: str
-    due_ns: int
-    reviewed_ns: int
-    rating: Rating
-    memory: str
-    reviews: int
 
 
 def rate(
@@ -75,20 +65,27 @@ def next_review(memory: str | None, rating: Rating, now_ns: int, interview_ns: i
         memory: what the last review left, or None for a new card.
         rating: how it went.
         now_ns: when; a clock that went backwards counts as no time passed.
-        interview_ns: reviews are drawn in so that each card comes up before this date, if it lies ahead.
+        interview_ns: reviews are drawn in so that each card comes up before this time, if it lies ahead (see `due_at`).
     """
     now = _time(now_ns)
     card = _card(memory, now)
     if card.last_review is not None and card.last_review > now:
-        now = card.last_review
+        card.last_review = now
     card, _ = _scheduler().review_card(card, FsrsRating(int(rating)), now)
-    due_ns = max(_ns(card.due), now_ns + DAY_NS)  # no minute-scale steps: a day at least
-    if interview_ns is not None and now_ns < interview_ns <= due_ns:
-        # Halfway to the date, and a day before it at the latest, so that nothing is first seen again on the day.
-        due_ns = max(
-            min(interview_ns - DAY_NS, now_ns + (interview_ns - now_ns) // 2), min(now_ns + DAY_NS, interview_ns)
-        )
-    return Scheduled(due_ns, json.dumps(card.to_dict(), sort_keys=True))
+    left = json.dumps(card.to_dict(), sort_keys=True)
+    return Scheduled(due_at(left, now_ns, interview_ns), left)
+
+
+def due_at(memory: str, reviewed_ns: int, interview_ns: int | None = None) -> int:
+    """When a card is due that was reviewed at a time.
+
+    One that would be due on an interview's day or later comes up before it, after 70% of the time that was left:
+    late enough to be fresh, and not all cards on one day.  One reviewed in the last three days is fresh.
+    """
+    due_ns = max(_ns(_card(memory, _time(reviewed_ns)).due), reviewed_ns + DAY_NS)  # no minute-scale steps
+    if interview_ns is None or due_ns < interview_ns or interview_ns - reviewed_ns <= FRESH_NS:
+        return due_ns
+    return max(reviewed_ns + DAY_NS, reviewed_ns + round(INTERVIEW_SHARE * (interview_ns - reviewed_ns)))
 
 
 def recall(memory: str, at_ns: int) -> float:
@@ -97,17 +94,23 @@ def recall(memory: str, at_ns: int) -> float:
     return float(_scheduler().get_card_retrievability(_card(memory, at), at))
 
 
-def readiness(cards: Iterable[Due], interview_ns: int) -> dict[str, float]:
-    """Per exercise (or quiz topic), the mean predicted recall of its cards on the interview's day."""
-    found: dict[str, list[float]] = {}
-    for card in cards:
-        found.setdefault(card.card.split(":")[0], []).append(recall(card.memory, interview_ns))
-    return {name: sum(values) / len(values) for name, values in found.items()}
+def at_the_date(memory: str, due_ns: int, interview_ns: int, now_ns: int) -> tuple[float, float, int]:
+    """The predicted recall of a card on the interview's day: left alone, and with every review kept; and how many.
+
+    A kept review counts as Good, on the day it is due, an overdue one today.
+    """
+    alone = recall(memory, interview_ns)
+    due_ns, reviews = max(due_ns, now_ns), 0
+    while due_ns < interview_ns:
+        reviews += 1
+        scheduled = next_review(memory, Rating.GOOD, due_ns, interview_ns)
+        memory, due_ns = scheduled.memory, scheduled.due_ns
+    return alone, recall(memory, interview_ns), reviews
 
 
-def card_name(exercise: str, part: int, mode: str) -> str:
-    """The name of a drill's card."""
-    return f"{exercise}:{part}:{mode}"
+def card_name(exercise: str, part: int, mode: str, symbol: str = "") -> str:
+    """The name of a drill's card; writing one symbol is another card than writing the part."""
+    return f"{exercise}:{part}:{mode}" + (f":{symbol}" if symbol else "")
 
 
 def _scheduler() -> Scheduler:
