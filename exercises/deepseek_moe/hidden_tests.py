@@ -347,7 +347,7 @@ def same_choice(got, expected, n_experts, says):
     close(mine, ref, says=f"{says}: weights", trivial_ok=True)
 
 
-SIZES = ((12, 3, 4, 2), (16, 4, 4, 2), (15, 4, 3, 2), (20, 5, 4, 3))  # E, k, n_groups, top_groups
+SIZES = ((20, 3, 4, 2), (16, 4, 4, 2), (15, 4, 3, 2), (24, 5, 4, 3))  # E, k, n_groups, top_groups
 
 
 @part(3)
@@ -380,16 +380,16 @@ def test_worked_example(submission, reference, rng):
 
 @part(3)
 def test_a_single_group_may_be_used(submission, reference, rng):
-    scores = clear_scores(rng, 12, 12, 2, 3, 1).float()
+    scores = clear_scores(rng, 12, 15, 2, 3, 1).float()
     got, expected = submission.group_limited_topk(scores, 2, 3, 1), reference.group_limited_topk(scores, 2, 3, 1)
-    same_choice(got, expected, 12, "top_groups = 1")
+    same_choice(got, expected, 15, "top_groups = 1")
 
 
 @part(3)
 def test_all_groups_may_be_used(submission, reference, rng):
-    scores = clear_scores(rng, 10, 12, 3, 4, 4, contested=False).float()
+    scores = clear_scores(rng, 10, 20, 3, 4, 4, contested=False).float()
     got, expected = submission.group_limited_topk(scores, 3, 4, 4), reference.group_limited_topk(scores, 3, 4, 4)
-    same_choice(got, expected, 12, "top_groups = n_groups is a plain top-k")
+    same_choice(got, expected, 20, "top_groups = n_groups is a plain top-k")
 
 
 @part(3)
@@ -401,40 +401,40 @@ def test_one_group_of_all_experts(submission, reference, rng):
 
 @part(3)
 def test_every_expert_of_the_best_groups_is_chosen(submission, reference, rng):
-    scores = clear_scores(rng, 10, 12, 6, 4, 2, gap=0.01).float()
-    got, expected = submission.group_limited_topk(scores, 6, 4, 2), reference.group_limited_topk(scores, 6, 4, 2)
-    same_choice(got, expected, 12, "k = all experts of the two best groups")
+    scores = clear_scores(rng, 10, 20, 10, 4, 2, gap=0.01).float()
+    got, expected = submission.group_limited_topk(scores, 10, 4, 2), reference.group_limited_topk(scores, 10, 4, 2)
+    same_choice(got, expected, 20, "k = all experts of the two best groups")
 
 
 @part(3)
 def test_one_expert_per_token_in_groups(submission, reference, rng):
-    scores = clear_scores(rng, 12, 12, 1, 4, 1).float()
+    scores = clear_scores(rng, 12, 20, 1, 4, 1).float()
     got, expected = submission.group_limited_topk(scores, 1, 4, 1), reference.group_limited_topk(scores, 1, 4, 1)
-    same_choice(got, expected, 12, "k = 1")
+    same_choice(got, expected, 20, "k = 1")
 
 
 @part(3)
 def test_one_token_in_groups(submission, reference, rng):
-    scores = clear_scores(rng, 4, 12, 3, 4, 2).float()[:1]
+    scores = clear_scores(rng, 4, 20, 3, 4, 2).float()[:1]
     got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
-    same_choice(got, expected, 12, "one token")
+    same_choice(got, expected, 20, "one token")
 
 
 @part(3)
 def test_small_scores_are_renormalised(submission, reference, rng):
-    scores = 1e-5 * clear_scores(rng, 10, 12, 3, 4, 2).float()
+    scores = 1e-5 * clear_scores(rng, 10, 20, 3, 4, 2).float()
     got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
-    same_choice(got, expected, 12, "scores of 1e-5")
+    same_choice(got, expected, 20, "scores of 1e-5")
 
 
 @part(3)
 def test_gradient_of_the_weights(submission, reference, rng):
-    scores, direction = clear_scores(rng, 10, 12, 3, 4, 2).float(), rng.normal(10, 12)
+    scores, direction = clear_scores(rng, 10, 20, 3, 4, 2).float(), rng.normal(10, 20)
     both = []
     for choose in (submission.group_limited_topk, reference.group_limited_topk):
         leaf = scores.clone().requires_grad_()
         weights, indices = choose(leaf, 3, 4, 2)
-        pull((table(weights, indices, 12) * direction).sum(), "a loss on the weights")
+        pull((table(weights, indices, 20) * direction).sum(), "a loss on the weights")
         check(leaf.grad is not None, "a loss on the weights reaches the scores")
         both.append(leaf.grad)
     close(both[0], both[1], says="gradient of the scores")
@@ -443,16 +443,16 @@ def test_gradient_of_the_weights(submission, reference, rng):
 @part(3)
 def test_choice_in_other_dtypes(submission, reference, rng):
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        scores = clear_scores(rng, 8, 12, 3, 4, 2, gap=0.04).to(dtype)
+        scores = clear_scores(rng, 8, 20, 3, 4, 2, gap=0.04).to(dtype)
         got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
-        same_choice(got, expected, 12, f"{dtype} scores")
+        same_choice(got, expected, 20, f"{dtype} scores")
 
 
 @part(3)
 def test_non_contiguous_scores(submission, reference, rng):
-    scores = clear_scores(rng, 10, 12, 3, 4, 2).float()
+    scores = clear_scores(rng, 10, 20, 3, 4, 2).float()
     got = submission.group_limited_topk(scores.T.contiguous().T, 3, 4, 2)
-    same_choice(got, reference.group_limited_topk(scores, 3, 4, 2), 12, "scores stored column by column")
+    same_choice(got, reference.group_limited_topk(scores, 3, 4, 2), 20, "scores stored column by column")
 
 
 @part(3)
