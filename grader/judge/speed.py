@@ -105,6 +105,7 @@ class SpeedJudge:
                     self._budget_seconds,
                     np.random.default_rng(secrets.randbits(64)),
                     max_repetitions=most,
+                    overhead_share=comparison.overhead_share,
                 )
                 return self._judged(target, found, sides.mine.threads_used())
         except TestFault as fault:

@@ -7,10 +7,8 @@ import os
 import secrets
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -154,7 +152,8 @@ class Comparison:
         # Not of the run's seed: an answer that was worked out beforehand must be worth nothing.
         self._secret = secrets.randbits(62)
         self._chance = secrets.SystemRandom()
-        self._overheads: dict[int, deque[int]] = {}
+        self._repetitions, self._samples = 0, 0
+        self._work_ns, self._overhead_ns = 0, 0
         self._checked = False
         rng = self._rng(-1)
         sizes = [_tensor_bytes((given.args, given.kwargs)) for given in (self._my_draw(rng), self._their_draw(rng))]
@@ -175,8 +174,14 @@ class Comparison:
         """One sample of the reference, in ns."""
         request = self._request(self._their_callee, self._their_draw, repetitions, draw)[0]
         wall_ns, inside_ns = self._theirs.run(request)
-        self._overheads.setdefault(repetitions, deque(maxlen=15)).append(max(0, wall_ns - inside_ns))
-        return self._charged(wall_ns, inside_ns, repetitions)
+        if repetitions != self._repetitions:
+            # Shorter samples say nothing of longer ones.
+            self._repetitions, self._samples = repetitions, 0
+            self._work_ns, self._overhead_ns = 0, 0
+        self._samples += 1
+        self._work_ns += inside_ns
+        self._overhead_ns += max(0, wall_ns - inside_ns)
+        return max(1, inside_ns) if self._device == "cuda" else wall_ns
 
     def sample_mine(self, repetitions: int, draw: int) -> int:
         """One sample of the submission, in ns; now and then one of its answers is looked at afterwards.
@@ -185,23 +190,22 @@ class Comparison:
             Overdue: it did not answer in time.
             TestFault: a call raised, or its answer is wrong.
         """
-        if repetitions not in self._overheads:
-            # What it costs to send the arguments and get the fingerprints is known from the trusted side only.
-            for place in range(3):
-                self.sample_theirs(repetitions, -100 - place)
         request, sets = self._request(self._my_callee, self._my_draw, repetitions, draw)
         wall_ns, inside_ns = self._mine.run(request)
         if not self._checked or self._chance.random() < 0.5:
             self._checked = True
             self._check(sets, request.turns, self._chance.randrange(repetitions))
-        return self._charged(wall_ns, inside_ns, repetitions)
+        if self._device != "cuda":
+            return wall_ns
+        # Events of the process under test: held against the wall clock and what the reference's show beside it.
+        gap_ns = self._overhead_ns / max(1, self._samples) * repetitions / max(1, self._repetitions)
+        return charged_ns(CudaSample(inside_ns, repetitions), wall_ns, gap_ns)
 
-    def _charged(self, wall_ns: int, inside_ns: int, repetitions: int) -> int:
-        """The sample without the way there and back, by the judge's clock on both sides."""
-        overhead_ns = median(self._overheads[repetitions])
-        if self._device == "cuda":
-            return charged_ns(CudaSample(inside_ns, repetitions), wall_ns, overhead_ns)
-        return max(1, round(max(wall_ns - overhead_ns, 0.02 * wall_ns)))
+    def overhead_share(self) -> float:
+        """What a sample of this length costs beside the work, as a share of the reference's work; 0 on events."""
+        if self._device == "cuda" or not self._work_ns:
+            return 0.0
+        return self._overhead_ns / self._work_ns
 
     def _rng(self, draw: int) -> Rng:
         return Rng((self._secret + draw) % 2**62, self._device)

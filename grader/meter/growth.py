@@ -104,8 +104,10 @@ def measure_growth(
     logs = np.zeros(len(sizes))
     look, draw = 1, 0
     try:
-        side = _Side(sample, sizes, min_sample_ns, max_repetitions)
-        other = None if reference is None else _Side(reference, sizes, min_sample_ns, max_repetitions)
+        repetitions = _repetitions(reference or sample, sizes, min_sample_ns, max_repetitions)
+        side = _Side(sample, sizes, repetitions)
+        side.warm_up()
+        other = None if reference is None else _Side(reference, sizes, repetitions)
         while True:
             order = list(range(len(sizes)))
             if rng.integers(2):
@@ -154,25 +156,34 @@ def measure_growth(
 
 
 class _Side:
-    """One implementation, and how many calls make a sample of it at each size."""
+    """One implementation, with the number of calls that make a sample at each size."""
 
-    def __init__(
-        self, sample: SizedSample, sizes: Sequence[int], min_sample_ns: int, most: Callable[[int], int]
-    ) -> None:
-        self._sample = sample
-        self._sizes = sizes
-        self._repetitions = []
-        for size in sizes:
-            sample(size, 1, -1)
-            taken_ns = max(1, sample(size, 1, -2))
-            self._repetitions.append(max(1, min(most(size), math.ceil(min_sample_ns / taken_ns))))
+    def __init__(self, sample: SizedSample, sizes: Sequence[int], repetitions: Sequence[int]) -> None:
+        self._sample, self._sizes, self._repetitions = sample, sizes, repetitions
 
-    def log_time(self, index: int, draw: int) -> float:
-        repetitions = self._repetitions[index]
-        taken_ns = self._sample(self._sizes[index], repetitions, draw)
+    def warm_up(self) -> None:
+        """Run every size once as it will be run."""
+        for place in range(len(self._sizes)):
+            self.log_time(place, -3)
+
+    def log_time(self, place: int, draw: int) -> float:
+        repetitions = self._repetitions[place]
+        taken_ns = self._sample(self._sizes[place], repetitions, draw)
         if taken_ns <= 0:
             raise ValueError(f"a sample took {taken_ns} ns")
         return math.log(taken_ns / repetitions)
+
+
+def _repetitions(
+    sample: SizedSample, sizes: Sequence[int], min_sample_ns: int, most: Callable[[int], int]
+) -> list[int]:
+    """Calls per sample at each size, from the trusted side where there is one; both sides take as many."""
+    found = []
+    for size in sizes:
+        sample(size, 1, -1)
+        taken_ns = max(1, sample(size, 1, -2))
+        found.append(max(1, min(most(size), math.ceil(min_sample_ns / taken_ns))))
+    return found
 
 
 def _weights(sizes: Sequence[float]) -> np.ndarray:

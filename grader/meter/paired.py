@@ -89,6 +89,7 @@ def measure_pair(
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     min_sample_ns: int = MIN_SAMPLE_NS,
     max_repetitions: int = MAX_REPETITIONS,
+    overhead_share: Callable[[], float] = lambda: 0.0,
 ) -> PairedRatio:
     """Measure A against B until the interval decides about ``target`` or the budget is spent.
 
@@ -101,6 +102,8 @@ def measure_pair(
         clock_ns: the clock of the budget.
         min_sample_ns: how long a sample of B must at least take.
         max_repetitions: the most calls that one sample may hold.
+        overhead_share: what every sample holds beside the work (sending arguments, waking a process), as a
+            share of B's work, so far.  It pulls the samples' ratio towards 1, and is taken out of the result.
 
     Returns:
         The ratio with its verdict.  At least one block is always taken, so a single call longer than
@@ -108,7 +111,7 @@ def measure_pair(
     """
     start_ns = clock_ns()
     end_ns = start_ns + int(budget_seconds * 1e9)
-    ledger = _Ledger(target)
+    ledger = _Ledger(target, overhead_share)
     try:
         warm_b_ns = sample_b(1, -1)
         ledger.reference_ns = float(warm_b_ns)
@@ -252,10 +255,11 @@ def _block(
 class _Ledger:
     """The blocks so far and what they say."""
 
-    def __init__(self, target: float) -> None:
+    def __init__(self, target: float, overhead_share: Callable[[], float]) -> None:
         if not target > 0:
             raise ValueError(f"a target on a ratio is above 0, not {target}")
         self._target = target
+        self._overhead_share = overhead_share
         self._blocks: list[float] = []
         self._pairs: list[float] = []
         self._sum_b_ns = 0
@@ -282,7 +286,11 @@ class _Ledger:
         if few:
             low = max(low, math.log(self._least_a_ns / self._most_b_ns / NOISE_BOUND))
         ratio = math.exp(float(values.mean()))
-        return self._result(ratio, _exp(low), _exp(high), elapsed_ns)
+        return self._result(self._of_work(ratio), self._of_work(_exp(low)), self._of_work(_exp(high)), elapsed_ns)
+
+    def _of_work(self, ratio: float) -> float:
+        """The ratio a / b where (a + c) / (b + c) was measured and c = share * b."""
+        return max(0.0, ratio + self._overhead_share() * (ratio - 1))
 
     def overdue(self, waited_ns: int, elapsed_ns: int) -> PairedRatio:
         """A never came back: all that is known is that it took at least ``waited_ns``."""

@@ -210,3 +210,15 @@ def test_impossible_arguments_are_refused():
         machine.measure(0.0)
     with pytest.raises(ValueError, match="0 ns"):
         measure_pair(lambda r, d: 0, machine.b, 1.5, 1.0, np.random.default_rng(0), clock_ns=machine.clock_ns)
+
+
+@pytest.mark.parametrize(("work", "verdict"), [(1.6, SpeedVerdict.FAIL), (1.0, SpeedVerdict.PASS)])
+def test_what_both_sides_pay_beside_the_work_is_taken_out(work, verdict):
+    """Half of every sample is overhead: 1.6 times the work is only 1.3 times the sample."""
+    work_ns, overhead_ns = 20e6, 20e6
+    machine = Machine(9, work * work_ns + overhead_ns, work_ns + overhead_ns, spikes=0.0, drift=0.0)
+    rng = np.random.default_rng(0)
+    found = measure_pair(machine.a, machine.b, 1.4, 10.0, rng, machine.clock_ns, overhead_share=lambda: 1.0)
+    assert found.verdict is verdict
+    assert found.low < work < found.high
+    assert found.ratio == pytest.approx(work, rel=0.1)
