@@ -42,10 +42,7 @@ class ExpertChoiceMoE(nn.Module):
         weights, tokens = self.route(flat)
         table = flat.new_zeros(len(self.experts), flat.size(0)).scatter(1, tokens, weights)
         every = torch.stack(
-            [
-                torch.zeros_like(flat).index_copy(0, i, expert(flat[i]))
-                for i, expert in zip(tokens, self.experts, strict=True)
-            ]
+            [torch.zeros_like(flat).index_copy(0, i, f(flat[i])) for i, f in zip(tokens, self.experts, strict=True)]
         )  # (E, N, d)
         y = (table.unsqueeze(-1) * every).sum(0)
         return y.reshape(x.shape), self.probabilities(flat).mean(dim=0).sum()
