@@ -85,6 +85,14 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+def starved_seconds(pid: int) -> float:
+    """How long a process was ready to run and not let, since it began; 0 where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 def _private_bytes() -> int:
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -52,7 +52,7 @@ def command(arguments: list[str]) -> list[str]:
         *_kit_binds(),
         *("--chdir", SCRATCH),
         *("--setenv", "HOME", "/tmp/home", "--setenv", "TMPDIR", "/tmp", "--setenv", "PATH", "/usr/bin:/bin"),
-        *("--setenv", "LANG", "C.UTF-8", "--setenv", "OMP_NUM_THREADS", "1"),
+        *("--setenv", "LANG", "C.UTF-8", "--setenv", "OMP_NUM_THREADS", "1", "--setenv", "TORCHDYNAMO_DISABLE", "1"),
         *("--", sys.executable, *arguments),
     ]
 

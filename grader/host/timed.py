@@ -20,6 +20,7 @@ import torch
 from grader.host import wire
 from grader.host.values import Encoder
 
+ROLLED_ELEMENTS = 4096
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _Call = tuple[list[Any], dict[str, Any], list[torch.Tensor]]
 """Arguments by place, by name, and those among them that want gradients."""
@@ -35,13 +36,20 @@ def fingerprint(value: Any) -> bytes:
 
 
 def roll(value: Any, turn: int) -> None:
-    """Roll every tensor inside a value by `turn` elements, in place, as flattened."""
+    """Roll a block of every tensor inside a value, in place; `turn` decides which block, and by how much.
+
+    A block is enough to make an old answer wrong, and leaves the time between two calls short.
+    """
     if isinstance(value, torch.Tensor):
-        if value.numel() > 1:
-            with torch.no_grad():
-                flat = value.detach().reshape(-1)
-                place = turn % flat.numel()
-                value.copy_(torch.cat((flat[-place:], flat[:-place])).view(value.shape) if place else value)
+        count = value.numel()
+        if count > 1:
+            flat = value.detach().reshape(-1)
+            size = min(count, ROLLED_ELEMENTS)
+            start, step = turn % (count - size + 1), 1 + turn % (size - 1)
+            block = flat[start : start + size]
+            block.copy_(torch.cat((block[step:], block[:step])))
+            if not value.is_contiguous():
+                value.detach().copy_(flat.view(value.shape))
     elif isinstance(value, tuple | list):
         for item in value:
             roll(item, turn)

@@ -45,6 +45,7 @@ class JudgeClient:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         environment |= {"HOME": self._home.name, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {"TORCHDYNAMO_DISABLE": "1"}  # torch.compile is right, and compiles for longer than a test runs
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-m", "grader.judge.server", str(theirs.fileno())],
             stdin=None if interactive else subprocess.DEVNULL,

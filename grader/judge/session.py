@@ -68,6 +68,7 @@ class HostChannel:
         """Give the requests from here on `seconds` together."""
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
+        self._host.count_starving_from_now()
 
     def ask(self, request: wire.Request) -> wire.Reply:
         """The host's reply.  Raises the TestFault that stands for its end."""
