@@ -272,7 +272,7 @@ def test_batch_at_an_exact_fit(submission, reference, rng):
 
 @part(3)
 def test_batch_is_zero_when_nothing_fits(submission, rng):
-    cache, weights = rng.integers(1000, 90_000), rng.integers(100_000, 900_000)
+    cache, weights = rng.integers(1000, 90_000), rng.integers(300_000, 900_000)
     mine = [
         submission.max_batch(weights - 5 * cache // 2, weights, cache),
         submission.max_batch(weights - 1, weights, cache),

@@ -4,8 +4,8 @@
 what chance allows.  Both are sums of differences d_i between two quantities that a right sampler makes exchangeable,
 so each d_i is as likely as -d_i, and given the |d_i| the sum is a Rademacher sum: by Hoeffding's inequality
 P(|sum d_i| >= 6.5 sqrt(sum d_i^2)) <= 2 exp(-6.5^2 / 2) = 1.4e-9, whatever the distribution.  There are six such
-statistics in a run.  The tests that wait for two draws to differ meet a right sampler with equal draws with a chance
-below 1e-9 each (the counts are beside them).  The share of noise in the first half of the text, a mean of 240
+statistics in a run.  The tests that wait for two of many draws to differ meet a right sampler whose draws all
+agree with a chance far below 1e-20 each.  The share of noise in the first half of the text, a mean of 240
 numbers in [0, 1] that a right sampler keeps between 0.45 and 0.55, may lie 0.2 outside: 2 exp(-2 * 240 * 0.2^2) = 9e-9
 by Hoeffding's inequality.  The chance that a run refuses a right sampler stays below 3e-8.
 """
@@ -345,15 +345,6 @@ def tilt(differences):
 
 
 @part(2)
-def test_span_lengths_vary(submission, rng):
-    # 30 noise tokens in 6 spans: any one value of the first length has a chance under 0.5 in every fair sampler that
-    # uses the room; 240 equal ones have a chance under 0.5^239.
-    lengths, _ = many(submission, rng, 120, 0.25, 5.0)
-    varied = len({spans[0] for spans in lengths}) > 1
-    check(varied, "the spans of different draws must have different lengths", seen=varied)
-
-
-@part(2)
 def test_no_span_is_favoured(submission, rng):
     lengths, _ = many(submission, rng, 120, 0.25, 5.0)
     varied = any(draw != lengths[0] for draw in lengths)
@@ -363,13 +354,6 @@ def test_no_span_is_favoured(submission, rng):
     near = tilt([spans[0] - spans[2] for spans in lengths])
     fair = (ends, middle, near) == (0, 0, 0)
     check(fair, "first, middle and last spans must be equally long on average", seen=(ends, middle, near))
-
-
-@part(2)
-def test_the_stretches_between_spans_vary(submission, rng):
-    _, between = many(submission, rng, 90, 0.2, 3.0)
-    varied = len({gaps[0] for gaps in between}) > 1
-    check(varied, "the kept stretches between spans must differ from draw to draw", seen=varied)
 
 
 @part(2)
@@ -389,9 +373,9 @@ def test_both_halves_of_the_text_get_their_share(submission, rng):
     generator = rng.generator()
     share = 0.0
     for _ in range(DRAWS):
-        spans = submission.sample_spans(200, generator, 0.3, 3.0)
+        spans = submission.sample_spans(100, generator, 0.3, 3.0)
         noise = sum(end - start for start, end in spans) or 1
-        share += sum(max(0, min(end, 100) - min(start, 100)) for start, end in spans) / noise / DRAWS
+        share += sum(max(0, min(end, 50) - min(start, 50)) for start, end in spans) / noise / DRAWS
     place = (share > 0.75) - (share < 0.25)
     check(place == 0, "about half of the noise must lie in the first half of the text", seen=place)
 
