@@ -3,4 +3,4 @@
 
 @speed("next-token loss")
 def next_token_loss(module):
-    return module.causal_lm_loss, lambda rng: arguments(rng.normal(4, 64, 300), rng.integers(0, 300, 4, 64))
+    return module.causal_lm_loss, lambda rng: arguments(rng.normal(8, 96, 400), rng.integers(0, 400, 8, 96))

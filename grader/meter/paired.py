@@ -100,7 +100,7 @@ def measure_pair(
         budget_seconds: wall time for everything, warm-up included.
         rng: order of the blocks and bootstrap draws.
         clock_ns: the clock of the budget.
-        min_sample_ns: how long a sample of B must at least take.
+        min_sample_ns: how long the work in a sample of B must at least take.
         max_repetitions: the most calls that one sample may hold.
         overhead_share: what every sample holds beside the work (sending arguments, waking a process), as a
             share of B's work, so far.  It pulls the samples' ratio towards 1, and is taken out of the result.
@@ -116,7 +116,7 @@ def measure_pair(
         warm_b_ns = sample_b(1, -1)
         ledger.reference_ns = float(warm_b_ns)
         cold_a_ns = sample_a(1, -1)
-        repetitions, per_b_ns = _repetitions(sample_b, min_sample_ns, max_repetitions)
+        repetitions, per_b_ns = _repetitions(sample_b, min_sample_ns, max_repetitions, overhead_share)
         ledger.reference_ns = per_b_ns
         # A slow A gets shorter samples rather than fewer blocks than a first look needs.  Its first call
         # may have been slow for once (imports, compilation), so a second one is looked at as well.
@@ -217,16 +217,20 @@ def _draws() -> Iterator[tuple[int, int]]:
         draw += 2
 
 
-def _repetitions(sample_b: Sample, min_sample_ns: int, most: int) -> tuple[int, float]:
+def _repetitions(
+    sample_b: Sample, min_sample_ns: int, most: int, overhead_share: Callable[[], float]
+) -> tuple[int, float]:
     """How many calls of B make one sample, and the time of one; A must not choose how it is measured."""
     repetitions, draw = 1, -2
     while True:
-        taken_ns = max(1, sample_b(repetitions, draw))
+        # The quicker of two, so that one busy moment does not make for short samples ever after.
+        wall_ns = min(sample_b(repetitions, draw), sample_b(repetitions, draw - 1))
+        taken_ns = max(1.0, wall_ns / (1 + overhead_share()))
         if taken_ns >= min_sample_ns or repetitions >= most:
             return repetitions, taken_ns / repetitions
         wanted = math.ceil(1.2 * repetitions * min_sample_ns / taken_ns)
         repetitions = min(most, max(repetitions + 1, min(wanted, 16 * repetitions)))
-        draw -= 1
+        draw -= 2
 
 
 def _affordable(repetitions: int, pair_ns: float, budget_seconds: float) -> int:
