@@ -81,6 +81,17 @@ def test_rotation_with_any_leading_axes(submission, reference, rng):
 
 
 @part(1)
+def test_rotation_with_as_many_heads_as_rows(submission, reference, rng):
+    x = rng.normal(5, 5, 5, 6)
+    positions = places(5).to(x.device)
+    close(
+        submission.apply_rope(x, positions),
+        reference.apply_rope(x, positions),
+        says="x is (5, 5, 5, 6): positions belong to axis -2, whatever sizes the others have",
+    )
+
+
+@part(1)
 def test_rotation_with_another_base(submission, reference, rng):
     base = rng.choice((100.0, 500000.0, 1234.5))
     x = rng.normal(2, 6, 8)
@@ -257,6 +268,13 @@ def test_calls_do_not_depend_on_earlier_calls(submission, reference, rng):
             submission.apply_rope(x, positions, base),
             reference.apply_rope(x, positions, base),
             says=f"called again with start {start} and base {base:g}",
+        )
+    for middle in ((1, 2, 3), (3, 1, 2), (2, 2, 3)):
+        positions = torch.tensor((0, *middle, 4)).to(x.device)
+        close(
+            submission.apply_rope(x, positions),
+            reference.apply_rope(x, positions),
+            says="called again with other positions between the same first and last one",
         )
     wider = rng.normal(2, 5, 10)
     positions = places(5).to(x.device)
