@@ -51,14 +51,13 @@ def draw(
         raise RequestError("no exercise is short enough for this interview", "give it more --minutes")
     chosen = _draw_stale(coding, last_seen_ns, rng)
     items = [Item("coding", chosen.slug, 1, rng.randrange(MAX_SEED), 60.0 * chosen.minutes)]
-    debugging = [
-        exercise
-        for exercise in _fitting(exercises, 2 * minutes * DEBUGGING_SHARE)
-        if exercise.slug != chosen.slug and any(mistake.kind == "wrong" for mistake in read_mistakes(exercise))
-    ]
-    if debugging:
+    debugging = [e for e in _fitting(exercises, 2 * minutes * DEBUGGING_SHARE) if e.slug != chosen.slug]
+    while debugging:
         hunted = _draw_stale(debugging, last_seen_ns, rng)
-        items.insert(0, Item("debugging", hunted.slug, 0, rng.randrange(MAX_SEED), 30.0 * hunted.minutes))
+        if any(mistake.kind == "wrong" for mistake in read_mistakes(hunted)):
+            items.insert(0, Item("debugging", hunted.slug, 0, rng.randrange(MAX_SEED), 30.0 * hunted.minutes))
+            break
+        debugging.remove(hunted)
     left = minutes - sum(item.seconds for item in items) / 60
     items += _questions(bank, max(left, 3.0), due_ns, now_ns, rng)
     return tuple(items)

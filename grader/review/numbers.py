@@ -36,7 +36,7 @@ _FILLERS = frozenset({"about", "approximately", "around", "roughly", "x", "times
 _PLAIN = r"\d{1,3}(?:[,_' ]\d{3})+(?!\d)(?:\.\d*)?|\d+,\d+(?![\d,])|\d[\d_]*(?:\.\d*)?|\.\d+"
 _NUMBER = re.compile(rf"([-+]?(?:{_PLAIN}))(?:e([-+]?\d+))?")
 _POWER = re.compile(r"(?:\^|\*\*)\s*([-+]?\d+)")
-_TIMES_POWER = re.compile(r"\s*[x*·×]\s*(\d+)\s*(?:\^|\*\*)\s*([-+]?\d+)")
+_TIMES_POWER = re.compile(r"(?:\s*[x*·×]\s*|\s+)(\d+)\s*(?:\^|\*\*)\s*([-+]?\d+)")
 _OVER = re.compile(rf"\s*/\s*({_PLAIN})(?![\w/])")
 
 
@@ -61,6 +61,8 @@ def readings(text: str, unit: str) -> frozenset[float]:
     family, scale = _unit(unit)
     own = {word for word in re.split(r"[^a-z%]+", unit.lower()) if word}
     rest = [word for word in words if word not in _FILLERS and not _belongs(word, own, family)]
+    if family == "bytes" and len(rest) == 2 and rest[1] in ("byte", "bytes"):
+        rest = rest[:1]  # billion bytes
     if not rest:
         own_word = any(word in _BYTES or word in _COUNTS or word in _SECONDS for word in words)
         return frozenset({value} if own_word or scale == 1 or family == "seconds" else {value, value / scale})
