@@ -7,7 +7,6 @@ them must have one of these), and what some message must contain.
 from __future__ import annotations
 
 import json
-import os
 import time
 import tomllib
 import xml.etree.ElementTree as ElementTree
@@ -19,6 +18,8 @@ import msgspec
 import pytest
 
 from grader import paths
+from grader.classroom.selftest import survivors
+from grader.host import landlock
 from grader.judge.client import JudgeClient
 from grader.judge.orders import GradeOrder
 from grader.model import Attempt, Isolation
@@ -55,20 +56,9 @@ def passes(attempt: Attempt) -> bool:
     return bool(attempt.tests) and all(test.outcome == "passed" for test in attempt.tests)
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-
-
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_grader_shows_what_the_table_says(judge: JudgeClient, folder: Path) -> None:
     expected = tomllib.loads((folder / "expected.toml").read_text())
-    survivors = Path("/tmp", expected["survivor_file"]) if "survivor_file" in expected else None
-    if survivors:
-        survivors.unlink(missing_ok=True)
     attempt = graded(judge, folder, expected)
     outcomes = {str(test.outcome) for test in attempt.tests}
     assert outcomes <= set(expected["outcomes"]), [(test.outcome, test.message) for test in attempt.tests]
@@ -76,13 +66,12 @@ def test_the_grader_shows_what_the_table_says(judge: JudgeClient, folder: Path) 
     messages = "\n".join(test.message for test in attempt.tests)
     for text in expected["message_contains"]:
         assert text in messages
-    if survivors:
-        pids = [int(line) for line in survivors.read_text().split()]
-        assert len(pids) == len(attempt.tests)
+    if "survivor_name" in expected:
+        assert all("orphaned" in test.printed for test in attempt.tests)
         deadline = time.monotonic() + 3
-        while any(map(alive, pids)) and time.monotonic() < deadline:
+        while survivors(expected["survivor_name"]) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not any(map(alive, pids))
+        assert not survivors(expected["survivor_name"])
 
 
 def test_the_controls_pass_and_fail_as_a_whole(judge: JudgeClient) -> None:
@@ -122,7 +111,36 @@ def test_the_judge_grades_on_after_every_attack(judge: JudgeClient) -> None:
 
 def test_a_host_that_kills_its_own_zygote_costs_it_the_test_and_nothing_else(judge: JudgeClient) -> None:
     expected = tomllib.loads((HERE / "control-right" / "expected.toml").read_text())
-    killer = (HERE / "01-exit" / "submission.py").read_text().replace("os._exit(0)", "os.kill(os.getppid(), 9); os._exit(0)")
+    killer = (
+        (HERE / "01-exit" / "submission.py").read_text().replace("os._exit(0)", "os.kill(os.getppid(), 9); os._exit(0)")
+    )
     attempt = graded(judge, HERE / "01-exit", expected, source=killer.encode(), only=ONLY[:2])
     assert {str(test.outcome) for test in attempt.tests} == {"crashed"}
     assert passes(graded(judge, HERE / "control-right", expected, only=ONLY[:1]))
+
+
+def test_a_host_reads_no_solution_and_writes_only_its_scratch_folder(judge: JudgeClient) -> None:
+    if not landlock.version():
+        pytest.fail("this kernel has no Landlock; process isolation cannot keep a host from reading solutions")
+    expected = tomllib.loads((HERE / "control-wrong" / "expected.toml").read_text())
+    root = paths.content_root()
+    probe = f"""
+import os, tempfile
+from pathlib import Path
+
+def attempt(action):
+    try:
+        action()
+        return "done"
+    except PermissionError:
+        return "denied"
+
+print("solution", attempt(lambda: Path({str(root / "solutions" / "gqa.py")!r}).read_text()))
+print("tests", attempt(lambda: Path({str(root / "exercises" / "gqa" / "hidden_tests.py")!r}).read_text()))
+print("outside", attempt(lambda: Path({str(root / "README.md")!r}).open("a").close()))
+print("parent", attempt(lambda: os.kill(os.getppid(), 0)))
+print("scratch", attempt(lambda: tempfile.NamedTemporaryFile("w").write("x")))
+"""
+    attempt = graded(judge, HERE / "control-wrong", expected, source=probe.encode(), only=ONLY[:1])
+    shown = attempt.tests[0].printed.split("\n")[:5]
+    assert shown == ["solution denied", "tests denied", "outside denied", "parent denied", "scratch done"]

@@ -2,18 +2,19 @@
 
 import torch
 from torch import nn
+import ctypes
 import os
 import time
 
 
 def orphan():
-    """Fork twice, each into a session of its own; the grandchild leaves its pid and sleeps."""
+    """Fork twice, each into a session of its own; the grandchild takes a name to be found by, and sleeps."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             os.setsid()
-            with open("/tmp/kit-orphan-pid", "a") as file:
-                file.write(f"{os.getpid()}\n")
+            ctypes.CDLL(None).prctl(15, b"kit-orphan", 0, 0, 0)  # PR_SET_NAME
+            print("orphaned", flush=True)
             time.sleep(1000)
         os._exit(0)
 
