@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -328,7 +329,8 @@ def _missed(items: Sequence[SpeedResult]) -> list[Text]:
 def _bar(value: float, limit: float, style: str) -> Text:
     """Value against limit: the limit stands at two thirds of the bar."""
     place = BAR_WIDTH * 2 // 3
-    filled = max(0, min(BAR_WIDTH, round(place * value / limit))) if limit > 0 else BAR_WIDTH
+    measured = limit > 0 and math.isfinite(value)
+    filled = max(0, min(BAR_WIDTH, round(place * value / limit))) if measured else BAR_WIDTH
     cells = ["█" if index < filled else "░" for index in range(BAR_WIDTH)]
     return Text("".join(cells[:place]) + "│" + "".join(cells[place:]), style)
 
