@@ -85,7 +85,7 @@ def test_other_sizes_causal(submission, reference, rng):
 
 @part(1)
 def test_far_keys_share_the_last_bucket_of_their_direction(submission, rng):
-    offsets = torch.tensor([-(10**6), 10**6, -129, 129, -rng.integers(300, 9000), rng.integers(300, 9000)])
+    offsets = torch.tensor([-(10**6), 40_000, -40_000, 129, -rng.integers(300, 9000), rng.integers(300, 9000)])
     offsets = offsets.to(device_of(rng))
     mine = submission.relative_position_bucket(offsets)
     same(mine.tolist(), [15, 31, 15, 31, 15, 31], says="far in the past: bucket 15, far in the future: 31")
@@ -105,6 +105,16 @@ def test_any_shape_and_layout(submission, reference, rng):
     turned = rng.integers(-7, 8, 4, 6).t()
     mine = submission.relative_position_bucket(turned, False)
     same(mine, reference.relative_position_bucket(turned, False), says="a transposed view")
+
+
+@part(1)
+def test_narrow_integers_give_int64(submission, reference, rng):
+    offsets = torch.arange(-60, 61, device=device_of(rng))
+    for dtype in (torch.int32, torch.int16):
+        for bidirectional in (True, False):
+            mine = submission.relative_position_bucket(offsets.to(dtype), bidirectional)
+            expected = reference.relative_position_bucket(offsets, bidirectional)
+            same(mine, expected, says=f"offsets in {dtype}: the buckets are int64")
 
 
 @part(1)
@@ -182,8 +192,10 @@ def test_gradient_reaches_every_row_used(submission, reference, rng):
             submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=bidirectional
         )
         weights = rng.normal(1, 3, 11, 26)
-        for module in (mine, ref):
-            (module(11, 26) * weights).sum().backward()
+        bias = mine(11, 26)
+        check(bias.requires_grad, "the bias must carry a gradient back to the embedding", seen=bias.requires_grad)
+        (bias * weights).sum().backward()
+        (ref(11, 26) * weights).sum().backward()
         got, expected = grads(mine)["embedding.weight"], grads(ref)["embedding.weight"]
         check(got is not None, "the embedding must receive a gradient", seen=got is None)
         close(got, expected, says=f"gradient of the embedding, bidirectional {bidirectional}")
@@ -194,6 +206,27 @@ def test_the_dtype_is_the_embedding_s(submission, reference, rng):
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, dtype=dtype)
         close(mine(13, 21), ref(13, 21), says=f"a module in {dtype}")
+
+
+@part(2)
+def test_the_bias_follows_the_weights(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3)
+    close(mine.eval()(9, 14), ref(9, 14), says="the bias before the weights change")
+    with torch.no_grad():
+        ref.embedding.weight.add_(rng.normal(32, 3).cpu())
+    mine.load_state_dict({name: tensor.detach() for name, tensor in ref.state_dict().items()})
+    close(mine(9, 14), ref(9, 14), says="the same sizes after the weights changed")
+    weights = rng.normal(1, 3, 9, 14)
+    for module in (mine, ref):
+        for _ in range(2):
+            (module(9, 14) * weights).sum().backward()
+    close(grads(mine)["embedding.weight"], grads(ref)["embedding.weight"], says="the gradient of two calls, added up")
+
+
+@part(2)
+def test_a_new_embedding_is_initialised_as_torch_does(submission):
+    weight = submission.RelativePositionBias(48).state_dict()["embedding.weight"]
+    check(0.8 < float(weight.std()) < 1.2, "nn.Embedding starts with standard normal numbers", seen=float(weight.std()))
 
 
 @part(2)
