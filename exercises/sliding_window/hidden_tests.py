@@ -502,6 +502,10 @@ def test_rings_are_independent(submission, rng):
     fill(one, k, v, 1, start=4)
     close(one.window_kv(), (k[:, :, 2:5], v[:, :, 2:5]), says="the first of two rings")
     close(two.window_kv(), (-k[:, :, :2], -v[:, :, :2]), says="the second of two rings")
+    three = submission.RollingKVCache(3, 2, 3)
+    fill(three, 2 * k, 2 * v, 3)
+    close(one.window_kv(), (k[:, :, 2:5], v[:, :, 2:5]), says="the first of two rings of the same sizes")
+    close(three.window_kv(), (2 * k[:, :, :3], 2 * v[:, :, :3]), says="the second of two rings of the same sizes")
 
 
 @part(3)
