@@ -12,10 +12,11 @@ from rich.text import Text
 
 from grader.catalogue import Catalogue
 from grader.cli.common import console, find, note, shown
-from grader.cli.drill import LOCK, DrillScreen, date, days, minutes
+from grader.cli.drill import LOCK, DrillScreen
 from grader.cli.escape import visible
 from grader.cli.grade import MAX_SEED
 from grader.cli.watch import key_presses
+from grader.cli.words import date, days, minutes
 from grader.errors import RequestError
 from grader.journal import drills as journal_drills
 from grader.journal.drills import DrillRow

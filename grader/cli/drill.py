@@ -7,7 +7,6 @@ import queue
 import secrets
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 
 import click
@@ -18,6 +17,7 @@ from grader.catalogue import Catalogue
 from grader.cli.common import console, find, note, shown
 from grader.cli.grade import MAX_SEED
 from grader.cli.watch import Screen, key_presses
+from grader.cli.words import again, date, days, minutes
 from grader.errors import RequestError
 from grader.journal import drills as journal_drills
 from grader.journal.drills import DrillRow
@@ -25,11 +25,10 @@ from grader.journal.hold import held
 from grader.journal.store import Journal
 from grader.judge.client import JudgeClient
 from grader.model import Attempt, Exercise
-from grader.review import drills, hunts
+from grader.review import drills
 from grader.review.cards import cards, interview
 from grader.review.drills import Mode
-from grader.review.quiz import CARD_PREFIX
-from grader.review.schedule import DAY_NS, Rating, recall
+from grader.review.schedule import Rating, recall
 from grader.watch import Event, Exit, FileEvents, Watching, must_poll
 from grader.workspace import Workspace
 
@@ -240,35 +239,3 @@ def due(every: bool) -> int:
         when = "due now" if card.due_ns <= now else f"in {days(card.due_ns - now)}"
         click.echo(f"{when:<12}{date(card.due_ns)}  recall {recall(card.memory, now):>4.0%}  {again(card.name)}")
     return 0
-
-
-def again(card: str) -> str:
-    """The command that practises a card."""
-    name, part, mode, symbol = [*card.split(":"), "", "", ""][:4]
-    if name == CARD_PREFIX:
-        return f"kit quiz {mode}"
-    if mode in hunts.MODES:
-        return f"kit debug {name}" + (" --hard" if mode == hunts.mode(hard=True) else "")
-    if symbol:
-        return f"kit drill {name}:{symbol}" + (f" --mode {mode}" if mode != Mode.BLANK else "")
-    return (
-        f"kit drill {name}"
-        + (f" --part {part}" if part != "1" else "")
-        + (f" --mode {mode}" if mode != Mode.BLANK else "")
-    )
-
-
-def minutes(seconds: float) -> str:
-    """A duration as minutes and seconds."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-def days(duration_ns: int) -> str:
-    """A duration in whole days."""
-    count = max(0, round(duration_ns / DAY_NS))
-    return f"{count} day{'s' if count != 1 else ''}"
-
-
-def date(at_ns: int) -> str:
-    """A day in the learner's time zone."""
-    return datetime.fromtimestamp(at_ns / 1e9).astimezone().date().isoformat()

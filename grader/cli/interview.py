@@ -18,10 +18,11 @@ from grader import paths
 from grader.catalogue import Catalogue
 from grader.cli import quiz
 from grader.cli.common import console, note, shown
-from grader.cli.drill import LOCK, minutes
+from grader.cli.drill import LOCK
 from grader.cli.escape import visible
 from grader.cli.grade import MAX_SEED
 from grader.cli.watch import Screen, key_presses
+from grader.cli.words import minutes
 from grader.errors import KitError, RequestError
 from grader.journal import drills as journal_drills
 from grader.journal import sessions

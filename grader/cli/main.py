@@ -139,6 +139,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
+        if type(error).__module__ == "sqlite3" and (kept := _damaged_journal()):
+            _complain(f"the journal is damaged ({error}); it is kept as {kept}", "run it again: a new journal begins")
+            return 3
         _complain(
             f"the grader itself failed: {type(error).__name__}: {error}",
             f"{TRACEBACK_VARIABLE}=1 shows where; this is not your code's fault",
@@ -150,6 +153,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The entry point of the ``kit`` command."""
     sys.exit(run())
+
+
+def _damaged_journal() -> str:
+    """Where the journal now lies if it was damaged, else an empty string."""
+    from grader.journal.store import Journal
+    from grader.workspace import Workspace
+
+    try:
+        kept = Journal.set_aside(Workspace.find().journal_path)
+    except OSError:
+        return ""
+    return str(kept) if kept is not None else ""
 
 
 def _complain(message: str, hint: str = "") -> None:

@@ -12,9 +12,8 @@ from rich.text import Text
 
 from grader import paths
 from grader.cli.common import console, note
-from grader.cli.drill import date, days, minutes
 from grader.cli.escape import visible
-from grader.cli.grade import MAX_SEED
+from grader.cli.words import date, days, minutes
 from grader.journal import drills as journal_drills
 from grader.journal import sessions
 from grader.journal.store import Journal
@@ -36,6 +35,7 @@ from grader.review.schedule import Rating, next_review
 from grader.workspace import Workspace
 
 QUIT_WORDS = frozenset({"q", "quit", "exit"})
+MAX_SEED = 2**31
 MIXED_SPOKEN = 1
 """Spoken questions in a round of both kinds."""
 

@@ -14,8 +14,8 @@ import click
 
 from grader.catalogue import Catalogue
 from grader.cli.common import note, shown
-from grader.cli.drill import again
 from grader.cli.status import drill_title, topic_title
+from grader.cli.words import again
 from grader.errors import RequestError
 from grader.journal import sessions
 from grader.journal.progress import progress

@@ -13,7 +13,7 @@ from rich.text import Text
 from grader.catalogue import Catalogue
 from grader.cli.browse import TRACK_TITLES
 from grader.cli.common import console, note
-from grader.cli.drill import again, date, days, minutes
+from grader.cli.words import again, date, days, minutes
 from grader.journal import drills as journal_drills
 from grader.journal.progress import progress
 from grader.journal.store import Journal

@@ -21,6 +21,8 @@ from grader.journal.migrations import migrate
 from grader.model import Attempt
 
 BUSY_SECONDS = 10.0
+CHECKED_BYTES = 4 << 20
+"""A journal up to this size is looked through whenever it is opened; damage in a larger one shows when it is read."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,25 @@ class Journal:
                 return cls(_connect(path), [note])
         except (sqlite3.Error, OSError) as error:
             raise RequestError(f"the journal {path} cannot be opened: {error}") from error
+
+    @classmethod
+    def set_aside(cls, path: Path) -> Path | None:
+        """Move a journal that turned out to be damaged out of the way; its new path, None when it is whole.
+
+        For the damage that only reading a large journal shows.
+        """
+        try:
+            connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
+            try:
+                if connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
+                    return None
+            finally:
+                connection.close()
+        except sqlite3.OperationalError:
+            return None
+        except sqlite3.DatabaseError:
+            pass
+        return _set_aside(path)
 
     def close(self) -> None:
         """Close the file; the journal is not usable afterwards."""
@@ -242,6 +263,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         migrate(connection)
         connection.execute("SELECT count(*) FROM settings").fetchone()
+        if path.stat().st_size <= CHECKED_BYTES and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("database disk image is malformed")
     except BaseException:
         connection.close()
         raise

@@ -126,12 +126,6 @@ def mistakes_made(journal: Journal, catalogue: Catalogue) -> list[MistakeMade]:
         "SELECT exercise, mistake, count(*) AS count, min(at_ns) AS first_ns, max(at_ns) AS last_ns"
         " FROM attempt_mistakes JOIN attempts ON attempts.id = attempt_id GROUP BY exercise, mistake"
     )
-    passes: dict[tuple[str, int], list[int]] = {}
-    for row in journal.rows(
-        "SELECT exercise, attempt_parts.part AS part, at_ns FROM attempt_parts"
-        " JOIN attempts ON attempts.id = attempt_id WHERE attempt_parts.passed ORDER BY at_ns"
-    ):
-        passes.setdefault((row["exercise"], row["part"]), []).append(row["at_ns"])
     known: dict[str, dict[str, Mistake]] = {}
     found = []
     for row in seen:
@@ -139,7 +133,13 @@ def mistakes_made(journal: Journal, catalogue: Catalogue) -> list[MistakeMade]:
         if slug not in known:
             known[slug] = _mistakes(catalogue, slug)
         mistake = known[slug].get(row["mistake"])
-        times = passes.get((slug, mistake.part), []) if mistake else []
+        mended = journal.rows(
+            "SELECT min(at_ns) AS at_ns FROM attempts JOIN attempt_parts ON attempts.id = attempt_id"
+            " WHERE exercise = ? AND at_ns > ? AND attempt_parts.part = ? AND attempt_parts.passed",
+            slug,
+            row["last_ns"],
+            mistake.part if mistake else 0,
+        )
         found.append(
             MistakeMade(
                 slug,
@@ -149,7 +149,7 @@ def mistakes_made(journal: Journal, catalogue: Catalogue) -> list[MistakeMade]:
                 row["count"],
                 row["first_ns"],
                 row["last_ns"],
-                next((at_ns for at_ns in times if at_ns > row["last_ns"]), None),
+                mended[0]["at_ns"],
             )
         )
     return sorted(found, key=lambda item: (item.mended_ns is not None, -item.last_ns))
