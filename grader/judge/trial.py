@@ -19,6 +19,8 @@ from grader.meter.child import METERS
 from grader.model import Mismatch, Outcome
 
 DISPLAY_NAME = "{}.py"
+# How torch says that backward() was called on a tensor outside of any graph.
+_NO_GRADIENT = "does not require grad and does not have a grad_fn"
 
 
 class InProcess:
@@ -86,6 +88,8 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
         # settled by the caller, who runs the same test on the reference.
         outcome = Outcome.FAILED
         message = f"the test could not use what was returned: {type(error).__name__}: {wire.bounded(str(error), 300)}"
+        if _NO_GRADIENT in str(error):
+            message = "what was returned carries no gradient: it was detached, or made anew from values"
         bug = f"{type(error).__name__}: {error}"
         trial.observe("unusable", type(error).__name__)
     seconds = (time.perf_counter_ns() - started_ns) / 1e9

@@ -56,6 +56,13 @@ def test_the_sample_itself_passes(judge: JudgeClient) -> None:
     assert {str(test.outcome) for test in grade(judge, RIGHT).tests} == {"passed"}
 
 
+def test_a_detached_result_is_called_that(judge: JudgeClient) -> None:
+    detached = changed("return y, None", "return y.detach(), None")
+    test = grade(judge, detached, only=("test_gradients_reach_the_input_and_every_weight",)).tests[0]
+    assert str(test.outcome) == "failed"
+    assert test.message == "what was returned carries no gradient: it was detached, or made anew from values"
+
+
 RETURN = "return y, None"
 O_PROJ = "self.o_proj = nn.Linear(d_model, d_model, bias=False)"
 BAD = {
