@@ -26,11 +26,18 @@ from grader.errors import GraderFault, RequestError
 from grader.host import sandbox
 from grader.judge.client import JudgeClient
 from grader.judge.orders import GradeOrder
-from grader.model import Attempt, Isolation
+from grader.model import Attempt, Isolation, SpeedVerdict
 
 DEFAULT_TESTS = ("test_multi_head_case", "test_one_token", "test_a_second_call")
 SECONDS_PER_TEST = 10.0
 _LEVELS = (Isolation.PROCESS, Isolation.BWRAP)
+
+
+class Cheat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cheat at timing: the benchmark it must fail, for one of ``causes``, or by its time where there are none."""
+
+    benchmark: str
+    causes: list[str]
 
 
 class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +45,9 @@ class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``isolation`` is the lowest level that must stop it.  ``listen_on_port``: a listener nobody may reach;
     ``canary_variable``: an environment variable of the grader that must not be found; ``absent_file``: a file
-    that must not appear; ``survivor_file`` (in /tmp): process ids that must be gone; ``runs``: how often in a row;
-    ``harmful``: not to be let loose below its level; ``also_under_bwrap``: further outcomes that are right there.
+    that must not appear; ``survivor_name``: no process of this name may be left; ``runs``: how often in a row;
+    ``harmful``: not to be let loose below its level; ``also_under_bwrap``: further outcomes that are right there;
+    ``speed``: a cheat at timing, whose tests pass and whose time must not.
     """
 
     row: int
@@ -50,13 +58,14 @@ class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 11
     only: tuple[str, ...] = DEFAULT_TESTS
     timeout_seconds: float = SECONDS_PER_TEST
-    survivor_file: str = ""
+    survivor_name: str = ""
     listen_on_port: int = 0
     canary_variable: str = ""
     absent_file: str = ""
     runs: int = 1
     harmful: bool = False
     also_under_bwrap: tuple[str, ...] = ()
+    speed: Cheat | None = None
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -169,10 +178,10 @@ def run_attack(client: JudgeClient, folder: Path, attack: Attack, level: Isolati
         isolation=level,
         only=attack.only,
         timeout_seconds=attack.timeout_seconds,
+        speed=attack.speed is not None,
         diagnose=False,
     )
-    traces = [Path("/tmp", attack.survivor_file)] if attack.survivor_file else []
-    traces += [Path(attack.absent_file)] if attack.absent_file else []
+    traces = [Path(attack.absent_file)] if attack.absent_file else []
     for trace in traces:
         trace.unlink(missing_ok=True)
     if level is Isolation.BWRAP:
@@ -189,7 +198,7 @@ def run_attack(client: JudgeClient, folder: Path, attack: Attack, level: Isolati
     if attack.absent_file and Path(attack.absent_file).exists():
         Path(attack.absent_file).unlink()
         wrong = f"it made {attack.absent_file}"
-    if attack.survivor_file and (left := _survivors(Path("/tmp", attack.survivor_file))):
+    if attack.survivor_name and (left := survivors(attack.survivor_name)):
         wrong = f"{len(left)} processes of it are still there"
     return Result(
         folder.name, attack.row, level, not wrong, _at_least(level, attack.isolation), wrong or _seen(attempt)
@@ -210,7 +219,7 @@ def table_text(found: SelfTest) -> str:
             word = "stopped" if result.stopped else "NOT STOPPED" if result.required else "not stopped"
             cells.append(f"  {word:<12}")
             if not result.stopped:
-                remarks.append(f"{level.value}: {result.seen}")
+                remarks.append(f"{level.value}: {' '.join(result.seen.split())[:100]}")
         lines.append(f"{name:<{width}}{''.join(cells)}{'; '.join(remarks)}".rstrip())
     for level in levels:
         of_level = [result for result in found.results if result.isolation is level]
@@ -229,8 +238,22 @@ def _what_is_wrong(attempt: Attempt, attack: Attack) -> str:
         first = next(test for test in attempt.tests if str(test.outcome) not in attack.outcomes)
         return f"{first.outcome}: {first.message[:120]}"
     messages = "\n".join([attempt.load_error, *(test.message for test in attempt.tests)])
+    if attack.speed is not None:
+        return _timing_fault(attempt, attack.speed)
     lacking = [text for text in attack.message_contains if text not in messages]
     return f"{attempt.tests[0].outcome}: {attempt.tests[0].message[:120]}" if lacking else ""
+
+
+def _timing_fault(attempt: Attempt, cheat: Cheat) -> str:
+    """Why a cheat at timing gained something, or an empty string."""
+    timed = [item for item in attempt.speed if item.name == cheat.benchmark]
+    if not timed:
+        return f"the benchmark {cheat.benchmark} was not run"
+    for item in timed:
+        found_out = any(cause in item.cause for cause in cheat.causes) if cheat.causes else item.low > item.target
+        if item.verdict is not SpeedVerdict.FAIL or not found_out:
+            return f"speed {item.verdict}: {item.ratio:.2f}x {item.cause}".strip()
+    return ""
 
 
 def _seen(attempt: Attempt) -> str:
@@ -290,15 +313,11 @@ def _accept(server: socket.socket, reached: list[str]) -> None:
             reached.append("reached")
 
 
-def _survivors(path: Path) -> list[int]:
-    try:
-        pids = [int(line) for line in path.read_text().split()]
-    except OSError:
-        return []
+def survivors(name: str) -> list[int]:
+    """The processes of this machine that have the name and are not dead."""
     left = []
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, 0)
-            if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-                left.append(pid)
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "comm").read_text().strip() == name and "\nState:\tZ" not in (entry / "status").read_text():
+                left.append(int(entry.name))
     return left

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -12,8 +11,8 @@ import msgspec
 from grader.catalogue import Catalogue
 from grader.classroom.identity import kit_fingerprint, pack_sha256
 from grader.errors import GraderFault, KitError
-from grader.grading import GradeRequest, grade
 from grader.judge.client import JudgeClient
+from grader.judge.orders import GradeOrder
 from grader.model import Attempt, Isolation
 
 
@@ -73,16 +72,18 @@ def do_task(task: Task, catalogue: Catalogue, client: JudgeClient) -> Done:
             raise GraderFault(f"this machine has the kit {kit_fingerprint()}, the class is graded with {task.kit}")
         if pack_sha256(exercise) != task.pack:
             raise GraderFault(f"this machine has other tests of {task.exercise} than the class is graded with")
-        request = GradeRequest(
-            exercise,
+        order = GradeOrder(
+            task.exercise,
+            str(catalogue.root),
             task.source,
-            Path(task.file),
+            f"{task.exercise}.py",
+            task.file,
             seed=task.seed,
             device=task.device,
             isolation=task.isolation,
             speed=task.speed,
         )
-        attempt = grade(request, client=client)
+        attempt = client.grade(order, lambda event: None)
     except KitError as error:
         return Done(None, f"{error.message} {error.hint}".strip())
     except OSError as error:
