@@ -69,6 +69,7 @@ def become_host(
         sys.argv = ["submission"]
         folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
+        os.environ["TMPDIR"] = str(folder)  # what it writes goes when it goes
         limits.apply(bounds)
         channel.sendall(b"\x01")
         serve(channel, folder, meters)

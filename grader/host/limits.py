@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.host import seccomp
+from grader.host import landlock, seccomp
 
 MEBIBYTE = 1 << 20
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 36, 38
@@ -31,6 +31,8 @@ class Limits:
     open_files: int = 256
     may_fork: bool = True
     """Whether the learner's code may make processes; under bwrap it may not, which is what stops a fork bomb."""
+    rules: int = -1
+    """The descriptor of Landlock rules to take on, if any."""
     load_seconds: float = 10.0
     """How long the learner's file may take to import."""
 
@@ -62,6 +64,9 @@ def apply(limits: Limits) -> None:
         # gigabytes of address space that torch reserves and never touches.
         _lower(resource.RLIMIT_DATA, data_bytes)
         drop_privileges()
+        if limits.rules >= 0:
+            landlock.restrict(limits.rules)
+            os.close(limits.rules)
         if not limits.may_fork:
             seccomp.shut_in()
 

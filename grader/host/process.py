@@ -29,7 +29,9 @@ from grader.model import Isolation
 
 _POLL_SECONDS = 0.05
 _ZYGOTE_START_SECONDS = 60.0
-_END_SECONDS = 5.0
+_END_SECONDS = 30.0
+"""A zygote may be importing something when it is told to end a host; on a busy machine that takes a while."""
+CONTENT_FOLDERS = ("exercises", "kernels", "solutions", "quiz", "tests")
 STARVED_LIMIT_SECONDS = 60.0
 _CREDENTIALS = struct.Struct("3i")
 
@@ -66,6 +68,7 @@ class Zygote:
         self._unanswered = 0
         self._gone = False
         self._prepared: set[str] = set()
+        self._locked: set[Path] = set()
         self.isolation = isolation
 
     @classmethod
@@ -81,7 +84,6 @@ class Zygote:
         if pid == 0:
             try:
                 _close_all_but(theirs.fileno())
-                limits.die_with_parent()
                 os.setpgid(0, 0)
                 zygote.run(theirs, meta)
             finally:
@@ -152,6 +154,19 @@ class Zygote:
         os.set_blocking(read_end, False)
         return Host(ours, read_end, bounds, lambda wait: self._end(folder, wait))
 
+    def lock(self, content_root: Path) -> None:
+        """Keep later hosts from reading an exercise's secrets, and from writing outside their scratch folders.
+
+        Under bubblewrap neither is there to begin with.
+        """
+        if self.isolation is Isolation.BWRAP or content_root in self._locked:
+            return
+        self._locked = {content_root}
+        forbidden = [str(content_root / name) for name in CONTENT_FOLDERS]
+        writable = [str(self._scratch), "/dev", *([os.environ["HOME"]] if "HOME" in os.environ else [])]
+        with contextlib.suppress(OSError):  # a zygote that is gone is noticed when it is asked for a host
+            self._control.send(msgspec.msgpack.encode(zygote.Lock(forbidden, writable)))
+
     def prepare(self, module: str) -> None:
         """Have every later host start with one of the kit's modules imported."""
         if module not in self._prepared:
@@ -183,15 +198,13 @@ class Zygote:
         """Whether the zygote still runs and obeys."""
         if self._gone:
             return False
-        with contextlib.suppress(ChildProcessError):
-            return os.waitpid(self._pid, os.WNOHANG)[0] == 0
-        return False
+        return _runs(self._pid)
 
     def close(self) -> None:
         """Kill the zygote and everything below it."""
         self._control.close()
-        deadline = time.monotonic() + 1.0
-        while self.alive and time.monotonic() < deadline:
+        deadline = time.monotonic() + _END_SECONDS
+        while _runs(self._pid) and time.monotonic() < deadline:
             time.sleep(0.005)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
@@ -233,6 +246,20 @@ class Host:
             raise HostLost("timeout", "it stopped reading requests") from None
         except OSError:
             raise self._lost() from None
+
+    def await_ready(self) -> None:
+        """Wait until the host has been forked: none of the learner's code has run by then, so no deadline runs yet.
+
+        Raises:
+            HostLost: it ended first.
+            GraderFault: it was not ready in a time that only an overloaded machine takes.
+        """
+        deadline = time.monotonic() + _ZYGOTE_START_SECONDS
+        while not self._pid:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise GraderFault("a process for the learner's code was not ready in time", "the machine is overloaded")
+            self._wait(deadline + 1.0)
 
     def reply(self, deadline: float) -> wire.Reply:
         """Await one reply.
@@ -355,6 +382,12 @@ class Host:
         if self._output is not None:
             os.close(self._output)
             self._output = None
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == 0
+    return False
 
 
 def _close_all_but(kept: int) -> None:

@@ -1,8 +1,9 @@
 """The zygote: torch imported and nothing else, so that a fresh host costs a fork.
 
-It obeys three orders on its control socket: fork a host (the two descriptors
-come along), end one, and import a module of the kit's first.  It adopts every orphan of its hosts and kills
-them, so a double fork with `setsid` does not survive its test.
+It obeys four orders on its control socket: fork a host (the two descriptors
+come along), end one, import a module of the kit's, lock hosts out of files.
+It adopts every orphan of its hosts and kills them, so a double fork with
+`setsid` does not survive its test.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import gc
 import importlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -20,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from grader.host import cleaning, limits
+from grader.host import cleaning, landlock, limits
 from grader.host.child import become_host
 from grader.host.session import Meter
 
@@ -29,6 +31,8 @@ HOME = "/tmp/home"
 
 ORDER_LIMIT_BYTES = 4096
 _SWEEP_SECONDS = 2.0
+_IDLE_SECONDS = 0.2
+"""Without an order for so long, there is time to import what some host will ask for."""
 
 
 class Fork(msgspec.Struct, frozen=True, tag="fork"):
@@ -53,11 +57,18 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     module: str
 
 
-Order = Fork | End | Prepare
+class Lock(msgspec.Struct, frozen=True, tag="lock"):
+    """Hosts from here on may not read `forbidden`, and write only below `writable` (where the kernel has Landlock)."""
+
+    forbidden: list[str]
+    writable: list[str]
+
+
+Order = Fork | End | Prepare | Lock
 
 
 def run(control: socket.socket, meta: bool = True) -> None:
-    """Obey orders until the other end closes.  Never returns to a caller that has work left: the process ends."""
+    """Obey orders until the other end closes, then kill every host and end the process; never returns."""
     limits.adopt_orphans()
     limits.hide_memory()  # hosts run as the same user, and the next submission's host is a copy of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle; it closes this socket
@@ -65,8 +76,12 @@ def run(control: socket.socket, meta: bool = True) -> None:
     if meta:
         prepare_meta()
     hosts: dict[str, int] = {}
-    sandboxed = False
+    rules = -1
+    sandboxed, prepared = False, not meta
     while True:
+        if hosts and not prepared and not select.select([control], [], [], _IDLE_SECONDS)[0]:
+            prepare_more_meta()
+            prepared = True
         try:
             data, descriptors, _, _ = socket.recv_fds(control, ORDER_LIMIT_BYTES, 2)
         except OSError:
@@ -77,7 +92,11 @@ def run(control: socket.socket, meta: bool = True) -> None:
         match order:
             case Fork():
                 sandboxed = sandboxed or not order.may_fork
-                hosts[order.folder] = _fork(control, order, descriptors, meters)
+                hosts[order.folder] = _fork(control, order, descriptors, meters, rules)
+            case Lock():
+                if rules >= 0:
+                    os.close(rules)
+                rules = landlock.ruleset(map(Path, order.forbidden), map(Path, order.writable))
             case Prepare():
                 with contextlib.suppress(ImportError):  # a host that needs it will say what is missing
                     importlib.import_module(order.module)
@@ -87,9 +106,11 @@ def run(control: socket.socket, meta: bool = True) -> None:
                     os._exit(1)  # what cannot be cleaned goes with the whole sandbox; the judge starts another
                 with contextlib.suppress(OSError):
                     control.sendall(b"\x01")
+    # The judge is gone, whichever way.  Were this process to die with it, what its hosts left behind would live on.
     for folder, pid in list(hosts.items()):
         hosts.pop(folder)
         _end(pid, Path(folder), set(hosts.values()))
+    _sweep(set())
     os._exit(0)
 
 
@@ -100,7 +121,7 @@ def available_meters() -> dict[str, Meter]:
     return METERS
 
 
-def _fork(control: socket.socket, order: Fork, descriptors: list[int], meters: dict[str, Meter]) -> int:
+def _fork(control: socket.socket, order: Fork, descriptors: list[int], meters: dict[str, Meter], rules: int) -> int:
     channel, output = descriptors
     pid = os.fork()
     if pid == 0:
@@ -108,7 +129,11 @@ def _fork(control: socket.socket, order: Fork, descriptors: list[int], meters: d
         limits.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         bounds = limits.Limits(
-            order.memory_bytes, file_bytes=order.file_bytes, open_files=order.open_files, may_fork=order.may_fork
+            order.memory_bytes,
+            file_bytes=order.file_bytes,
+            open_files=order.open_files,
+            may_fork=order.may_fork,
+            rules=rules,
         )
         become_host(socket.socket(fileno=channel), output, Path(order.folder), bounds, meters)
     os.close(channel)
@@ -152,7 +177,6 @@ def _children() -> list[int]:
 def main() -> None:
     """`python -I -m grader.host.zygote FD`: a zygote started by exec, under bubblewrap or after a loss."""
     prepare_torch()
-    limits.die_with_parent()
     control = socket.socket(fileno=int(sys.argv[1]))
     control.sendall(b"\x01")
     run(control)
@@ -183,6 +207,14 @@ def prepare_meta() -> None:
 
     weight = torch.empty(2, 2, device="meta")
     torch.nn.functional.linear(weight, weight)
+    gc.collect()
+    gc.freeze()
+
+
+def prepare_more_meta() -> None:
+    """Have torch import what some operations on the meta device ask for: 400 modules more, a second in every host."""
+    import torch._dynamo  # noqa: F401
+
     gc.collect()
     gc.freeze()
 

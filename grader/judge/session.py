@@ -47,6 +47,9 @@ TESTS_PER_HOST = 8
 TIMEOUTS_PER_PART = 3
 """After so many tests of a part ran out of time its others are not run: the part is lost already, and each would
 take its whole deadline again."""
+HURRY = 5
+"""Once a part is lost to a test that ran out of time, its others get this fraction of the deadline: no point depends
+on them, and endless loops are rarely alone."""
 NOT_RUN = "not run: {count} tests of this part ran out of time already"
 _SENTENCES = {
     "timeout": "no answer within {seconds:g} s, so the process was killed; look for a loop that does not end",
@@ -157,6 +160,7 @@ class Judge:
         self._targets = Targets(self._their_zygote)
         self._bounds = bounds or limits.Limits()
         self._packs: dict[str, Pack] = {}
+        self._content_root: Path | None = None
         self._runs: dict[tuple[str, int, str], VariantRuns] = {}
 
     def close(self) -> None:
@@ -212,6 +216,7 @@ class Judge:
 
     def pack(self, order: GradeOrder) -> Pack:
         """The exercise's pack, loaded once."""
+        self._content_root = Path(order.content_root)
         key = f"{order.content_root}:{order.exercise}"
         if key not in self._packs:
             exercise = Catalogue(Path(order.content_root)).exercise(order.exercise)
@@ -234,6 +239,8 @@ class Judge:
             if found is not None:
                 found.close()
             found = self._zygotes[isolation] = Zygote.executed(isolation)
+        if self._content_root is not None:
+            found.lock(self._content_root)
         return found
 
     def _their_zygote(self) -> Zygote:
@@ -256,6 +263,8 @@ class Judge:
                 own.load(load.source, load.filename, load.seed)
                 return own
             hosts.append(self.zygote(order.isolation).host(self._bounds))
+            with contextlib.suppress(HostLost):
+                hosts[-1].await_ready()
             channel = HostChannel(hosts[-1], self._bounds.load_seconds, self._bounds)
             submission = Submission(channel, pack.reference)
             submission.load(load.source, load.filename, load.seed)
@@ -297,11 +306,13 @@ class Judge:
         hosts = Hosts(lambda: self.zygote(order.isolation), self._bounds, load)
         try:
             slow: Counter[int] = Counter()
+            seconds = order.timeout_seconds or pack.exercise.timeout_seconds
+            hurried = msgspec.structs.replace(order, timeout_seconds=seconds / HURRY)
             for test in tests:
                 if slow[test.part] >= TIMEOUTS_PER_PART:
                     yield Ended(test, Outcome.TIMEOUT, NOT_RUN.format(count=TIMEOUTS_PER_PART)), "", ""
                     continue
-                end, printed, sentence = self._in_host(pack, test, order, hosts)
+                end, printed, sentence = self._in_host(pack, test, hurried if slow[test.part] else order, hosts)
                 slow[test.part] += end.outcome is Outcome.TIMEOUT
                 yield end, printed, sentence
                 if sentence:
@@ -327,6 +338,8 @@ class Judge:
         return self._once(pack, test, order, hosts.fresh())
 
     def _once(self, pack: Pack, test: HiddenTest, order: GradeOrder, host: Host) -> tuple[Ended, str, str]:
+        with contextlib.suppress(HostLost):  # the reply to its load will tell how it ended
+            host.await_ready()
         channel = HostChannel(host, self._bounds.load_seconds, self._bounds)
         submission = Submission(channel, pack.reference)
         submission.source = order.source
