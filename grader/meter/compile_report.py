@@ -164,18 +164,20 @@ class _Store:
     """Results on disk by what they depend on, so that grading the same kernel again compiles nothing."""
 
     def __init__(self, source: str) -> None:
-        from grader.meter.compile_report_source import kernel_text
+        from grader.meter.compile_report_source import KernelTexts
 
         try:
             self._triton = version("triton")
         except PackageNotFoundError:
             self._triton = ""
-        self._text = kernel_text(source)
+        self._texts = KernelTexts(source)
 
     def _path(self, signature: LaunchSignature, target: int) -> Path:
         # The line of the kernel is not part of it: the same kernel further down compiles to the same code.
         signed = msgspec.json.encode(msgspec.structs.replace(signature, line=0))
-        key = hashlib.sha256(b"\0".join([self._text.encode(), signed, str(target).encode(), self._triton.encode()]))
+        functions = [str(argument.value) for argument in signature.arguments if argument.kind == "function"]
+        text = self._texts.of(signature.kernel, *functions)
+        key = hashlib.sha256(b"\0".join([text.encode(), signed, str(target).encode(), self._triton.encode()]))
         return _cache_folder() / "reports" / f"{key.hexdigest()}.json"
 
     def get(self, signature: LaunchSignature, target: int) -> Compiled | None:

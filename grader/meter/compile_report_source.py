@@ -52,12 +52,45 @@ def kernel_module(source: str) -> ast.Module:
     return ast.fix_missing_locations(ast.Module(body=body, type_ignores=[]))
 
 
-def kernel_text(source: str) -> str:
-    """A text that differs whenever the compiled code could."""
-    try:
-        return ast.unparse(kernel_module(source))
-    except (SyntaxError, ValueError):
-        return hashlib.sha256(source.encode()).hexdigest()
+class KernelTexts:
+    """For each kernel of a file, a text that differs whenever its compiled code could: itself and all it refers to."""
+
+    def __init__(self, source: str) -> None:
+        self._whole = hashlib.sha256(source.encode()).hexdigest()
+        self._named: dict[str, list[ast.stmt]] = {}
+        self._imports: list[ast.stmt] = []
+        try:
+            kept = kernel_module(source).body
+        except SyntaxError:
+            return
+        for node in kept:
+            plain = node.body[0] if isinstance(node, ast.Try) else node
+            names = [plain.name] if isinstance(plain, ast.FunctionDef) else _assigned(plain)
+            for name in names:
+                self._named.setdefault(name, []).append(plain)
+            if not names:
+                self._imports.append(node)
+
+    def of(self, *roots: str) -> str:
+        """The text for these functions together, or one that stands for the whole file when one is not in it."""
+        if not all(root in self._named for root in roots):
+            return self._whole
+        seen: dict[str, None] = {}
+        waiting = list(roots)
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name not in self._named:
+                continue
+            seen[name] = None
+            for node in self._named[name]:
+                waiting.extend(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+        statements = [*self._imports, *(node for name in sorted(seen) for node in self._named[name])]
+        return "\n".join(ast.unparse(node) for node in statements)
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -20,7 +20,7 @@ def apart(rng, T, D, gap, dtype=torch.float32):
 
 @part(1)
 def test_small_widths_primes_and_powers_of_two(submission, rng):
-    for T, D in ((2, 2), (3, 31), (5, 32), (4, 33), (6, 127), (2, 129), (1, 5)):
+    for T, D in ((2, 2), (2, 31), (1, 32), (2, 33), (2, 127), (1, 129), (2, 5)):
         x, residual, weight = inputs(rng, T, D)
         close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says=f"{T} rows of {D}")
 
@@ -35,28 +35,30 @@ def test_a_single_number(submission, rng):
 
 @part(1)
 def test_wide_rows(submission, rng):
-    for T, D in ((2, 1000), (2, 1023), (3, 1025), (1, 5003)):
+    for T, D in ((1, 1000), (1, 1023), (2, 1025), (1, 5003)):
         x, residual, weight = inputs(rng, T, D)
         close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says=f"{T} rows of {D}")
 
 
 @part(1)
 def test_many_rows(submission, rng):
-    x, residual, weight = inputs(rng, 97, 6)
-    close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="97 rows of 6")
+    x, residual, weight = inputs(rng, 37, 6)
+    close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="37 rows of 6")
 
 
 @part(1)
 def test_the_sum_comes_back_unnormalised(submission, rng):
-    x, residual, weight = inputs(rng, 4, 45)
+    x, residual, weight = inputs(rng, 2, 45)
     _, h = submission.add_rmsnorm(x, residual, weight)
     close(h, x + residual, says="the second result is x + residual")
 
 
 @part(1)
 def test_the_mean_is_not_subtracted(submission, rng):
-    x, residual, weight = inputs(rng, 4, 45)
-    close(submission.add_rmsnorm(x + 3, residual, weight), normed(x + 3, residual, weight), says="rows with a mean of 3")
+    x, residual, weight = inputs(rng, 2, 45)
+    close(
+        submission.add_rmsnorm(x + 3, residual, weight), normed(x + 3, residual, weight), says="rows with a mean of 3"
+    )
 
 
 @part(2)
@@ -78,7 +80,7 @@ def test_a_row_of_zeros_gives_zeros(submission, rng):
 
 @part(2)
 def test_row_strides_of_x_and_residual_differ(submission, rng):
-    x, residual, weight = apart(rng, 5, 43, 3), apart(rng, 5, 43, 10), rng.normal(43)
+    x, residual, weight = apart(rng, 3, 43, 3), apart(rng, 3, 43, 10), rng.normal(43)
     close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="rows 46 and 53 apart")
     close(
         submission.add_rmsnorm(x.contiguous(), residual, weight),
@@ -90,7 +92,7 @@ def test_row_strides_of_x_and_residual_differ(submission, rng):
 @part(2)
 def test_half_precision_in_and_out(submission, rng):
     for dtype in PRECISIONS:
-        x, residual, weight = inputs(rng, 4, 150, dtype)
+        x, residual, weight = inputs(rng, 2, 150, dtype)
         close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says=f"{dtype}")
         close(
             submission.add_rmsnorm(x, residual, weight.float()),
@@ -101,23 +103,26 @@ def test_half_precision_in_and_out(submission, rng):
 
 @part(2)
 def test_squares_that_overflow_half_precision(submission, rng):
-    x, residual, weight = inputs(rng, 3, 70, torch.float16, scale=400)
+    x, residual, weight = inputs(rng, 2, 70, torch.float16, scale=400)
     close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="values near 400 in float16")
 
 
 @part(2)
 def test_large_offsets_and_heavy_tails(submission, rng):
     for dtype in (torch.float32, torch.bfloat16):
-        x, residual, weight = inputs(rng, 3, 70, dtype)
+        x, residual, weight = inputs(rng, 2, 70, dtype)
         x = (x.float() + 1e4).to(dtype)
         close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says=f"+10000, {dtype}")
-        x = (rng.normal(3, 70) ** 5).to(dtype)
+        x = (rng.normal(2, 70) ** 5).to(dtype)
         close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says=f"heavy tails, {dtype}")
 
 
 @part(2)
 def test_a_long_half_precision_row_is_summed_in_float32(submission, rng):
-    x, residual = rng.uniform(0.5, 1.5, 1, 4096, dtype=torch.float16), rng.uniform(0.5, 1.5, 1, 4096, dtype=torch.float16)
+    x, residual = (
+        rng.uniform(0.5, 1.5, 1, 4096, dtype=torch.float16),
+        rng.uniform(0.5, 1.5, 1, 4096, dtype=torch.float16),
+    )
     weight = rng.normal(4096, dtype=torch.float16)
     close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="4096 numbers near 2, float16")
 
@@ -132,7 +137,7 @@ def test_offsets_past_two_to_the_31(submission, rng):
 
 @part(2)
 def test_programs_in_another_order(submission, rng):
-    x, residual, weight = inputs(rng, 7, 45)
+    x, residual, weight = inputs(rng, 5, 45)
     got, _ = submission.metered("add_rmsnorm", x, residual, weight, reverse=True)
     close(got, normed(x, residual, weight), says="last program first")
 
@@ -140,16 +145,16 @@ def test_programs_in_another_order(submission, rng):
 @part(3)
 def test_each_number_moves_once(submission, rng):
     for dtype in (torch.float16, torch.float32):
-        x, residual, weight = inputs(rng, 48, 1024, dtype)
+        x, residual, weight = inputs(rng, 6, 1024, dtype)
         got, report = submission.metered("add_rmsnorm", x, residual, weight)
         close(got, normed(x, residual, weight), says="the cost shape's values")
         ideal = (4 * x.numel() + weight.numel()) * x.element_size()
-        cost(report, ideal, says=f"add_rmsnorm of (48, 1024) {dtype}", rereads=["weight"])
+        cost(report, ideal, says=f"add_rmsnorm of (6, 1024) {dtype}", rereads=["weight"])
 
 
 @part(3)
 def test_strided_rows_are_not_copied(submission, rng):
-    x, residual = apart(rng, 40, 1024, 64, torch.bfloat16), apart(rng, 40, 1024, 32, torch.bfloat16)
+    x, residual = apart(rng, 6, 1024, 64, torch.bfloat16), apart(rng, 6, 1024, 32, torch.bfloat16)
     weight = rng.normal(1024, dtype=torch.bfloat16)
     got, report = submission.metered("add_rmsnorm", x, residual, weight)
     close(got, normed(x, residual, weight), says="the cost shape's values")

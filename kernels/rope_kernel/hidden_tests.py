@@ -33,7 +33,7 @@ def rotates(submission, q, k, cos, sin, says, **how):
 
 @part(1)
 def test_queries_and_keys_are_rotated(submission, rng):
-    for T, H, H_kv, d in ((5, 4, 2, 16), (3, 8, 1, 8), (7, 2, 4, 32)):
+    for T, H, H_kv, d in ((3, 4, 2, 16), (2, 8, 1, 8), (4, 2, 4, 32)):
         rotates(submission, *inputs(rng, T, H, H_kv, d), says=f"{H} and {H_kv} heads of {d}")
 
 
@@ -45,20 +45,20 @@ def test_one_token_one_head_one_pair(submission, rng):
 
 @part(1)
 def test_head_counts_that_are_no_powers_of_two(submission, rng):
-    for T, H, H_kv, d in ((4, 6, 3, 16), (3, 7, 5, 8), (2, 12, 3, 4)):
+    for T, H, H_kv, d in ((3, 6, 3, 16), (2, 7, 5, 8), (2, 12, 3, 4)):
         rotates(submission, *inputs(rng, T, H, H_kv, d), says=f"{H} and {H_kv} heads")
 
 
 @part(1)
 def test_widths_whose_half_is_no_power_of_two(submission, rng):
-    for d in (6, 10, 62, 66, 80, 254):
-        rotates(submission, *inputs(rng, 3, 2, 1, d), says=f"heads of {d}")
+    for d in (6, 10, 62, 66, 254):
+        rotates(submission, *inputs(rng, 2, 2, 1, d), says=f"heads of {d}")
 
 
 @part(1)
 def test_every_token_has_its_own_angles(submission, rng):
-    q, k, cos, sin = inputs(rng, 67, 2, 1, 4)
-    rotates(submission, q, k, cos, sin, says="67 tokens")
+    q, k, cos, sin = inputs(rng, 23, 2, 1, 4)
+    rotates(submission, q, k, cos, sin, says="23 tokens")
 
 
 @part(1)
@@ -103,16 +103,16 @@ def test_heads_first_layout(submission, rng):
 @part(2)
 def test_half_precision(submission, rng):
     for dtype in PRECISIONS:
-        q, k, cos, sin = inputs(rng, 4, 3, 2, 24, dtype)
+        q, k, cos, sin = inputs(rng, 2, 3, 2, 24, dtype)
         rotates(submission, q, k, cos, sin, says=f"{dtype}, float32 angles")
-        q, k, cos, sin = *inputs(rng, 4, 3, 2, 24, dtype)[:2], *angles(rng, 4, 24, dtype)
+        q, k, cos, sin = *inputs(rng, 2, 3, 2, 24, dtype)[:2], *angles(rng, 2, 24, dtype)
         rotates(submission, q, k, cos, sin, says=f"{dtype} angles")
 
 
 @part(2)
 def test_large_and_heavy_tailed_values(submission, rng):
     for dtype in (torch.float32, torch.bfloat16):
-        q, k, cos, sin = inputs(rng, 4, 3, 2, 24)
+        q, k, cos, sin = inputs(rng, 2, 3, 2, 24)
         q, k = (q + 1e4).to(dtype), (k**5).to(dtype)
         rotates(submission, q, k, cos, sin, says=f"+10000 and heavy tails, {dtype}")
 
@@ -137,12 +137,12 @@ def test_offsets_past_two_to_the_31(submission, rng):
 
 @part(2)
 def test_programs_in_another_order(submission, rng):
-    rotates(submission, *inputs(rng, 7, 4, 2, 12), says="last program first", reverse=True)
+    rotates(submission, *inputs(rng, 5, 4, 2, 12), says="last program first", reverse=True)
 
 
 @part(3)
 def test_each_number_moves_once(submission, rng):
-    T, d = 40, 128
+    T, d = 6, 128
     for H, H_kv, dtype in ((8, 2, torch.float16), (4, 4, torch.float32)):
         q, k, cos, sin = inputs(rng, T, H, H_kv, d, dtype)
         report = rotates(submission, q, k, cos, sin, says="the cost shape")
@@ -152,7 +152,7 @@ def test_each_number_moves_once(submission, rng):
 
 @part(3)
 def test_slices_are_not_copied(submission, rng):
-    T, H, H_kv, d = 32, 8, 2, 64
+    T, H, H_kv, d = 6, 8, 2, 64
     fused = rng.normal(T, H + 2 * H_kv, d, dtype=torch.bfloat16)
     cos, sin = angles(rng, T, d)
     report = rotates(submission, fused[:, :H], fused[:, H : H + H_kv], cos, sin, says="the cost shape")

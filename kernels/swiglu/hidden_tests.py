@@ -19,7 +19,7 @@ def apart(rng, T, D, gap, dtype=torch.float32):
 
 @part(1)
 def test_small_sizes_primes_and_powers_of_two(submission, rng):
-    for T, D in ((1, 7), (3, 31), (5, 32), (4, 33), (6, 127), (2, 128), (3, 129), (1, 2)):
+    for T, D in ((2, 7), (3, 31), (1, 32), (2, 33), (1, 127), (1, 128), (2, 129), (1, 2)):
         a, b = rng.normal(T, D), rng.normal(T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
 
@@ -32,35 +32,35 @@ def test_a_single_number(submission, rng):
 
 @part(1)
 def test_rows_longer_than_a_block(submission, rng):
-    for T, D in ((3, 1023), (2, 1025), (2, 4099), (1, 10007)):
+    for T, D in ((2, 1023), (1, 1025), (1, 2503)):
         a, b = rng.normal(T, D), rng.normal(T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
 
 
 @part(1)
 def test_many_rows(submission, rng):
-    a, b = rng.normal(101, 5), rng.normal(101, 5)
-    close(submission.swiglu(a, b), gated(a, b), says="101 short rows")
+    a, b = rng.normal(37, 5), rng.normal(37, 5)
+    close(submission.swiglu(a, b), gated(a, b), says="37 short rows")
 
 
 @part(1)
 def test_only_the_first_argument_is_activated(submission, rng):
-    a, b = rng.uniform(1, 4, 6, 50), rng.uniform(-4, -1, 6, 50)
+    a, b = rng.uniform(1, 4, 2, 50), rng.uniform(-4, -1, 2, 50)
     close(submission.swiglu(a, b), gated(a, b), says="positive a, negative b")
     close(submission.swiglu(b, a), gated(b, a), says="negative a, positive b")
 
 
 @part(1)
 def test_any_size_drawn_at_random(submission, rng):
-    for _ in range(3):
-        T, D = rng.integers(1, 12), rng.integers(2, 700)
+    for _ in range(2):
+        T, D = rng.integers(1, 6), rng.integers(2, 700)
         a, b = rng.normal(T, D), rng.normal(T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
 
 
 @part(2)
 def test_the_two_halves_of_one_projection(submission, rng):
-    for T, D in ((5, 24), (7, 37), (2, 1500)):
+    for T, D in ((3, 24), (4, 37), (2, 1500)):
         a, b = halves(rng, T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"halves of a ({T}, {2 * D}) tensor")
 
@@ -75,28 +75,28 @@ def test_row_strides_of_a_and_b_differ(submission, rng):
 @part(2)
 def test_half_precision_in_and_out(submission, rng):
     for dtype in PRECISIONS:
-        a, b = halves(rng, 4, 150, dtype)
+        a, b = halves(rng, 2, 150, dtype)
         close(submission.swiglu(a, b), gated(a, b), says=f"{dtype}")
 
 
 @part(2)
 def test_large_and_heavy_tailed_values(submission, rng):
     for dtype in PRECISIONS:
-        a = (rng.normal(5, 200) * 40).to(dtype)
-        b = (rng.normal(5, 200) ** 3).to(dtype)
+        a = (rng.normal(2, 200) * 40).to(dtype)
+        b = (rng.normal(2, 200) ** 3).to(dtype)
         close(submission.swiglu(a, b), gated(a, b), says=f"a up to 150 either way, {dtype}")
-    a, b = rng.normal(3, 77) + 1e4, rng.normal(3, 77)
+    a, b = rng.normal(2, 77) + 1e4, rng.normal(2, 77)
     close(submission.swiglu(a, b), gated(a, b), says="a around +10000")
     close(submission.swiglu(-a, b) + b, b, says="a around -10000 gives 0, so adding b gives b", trivial_ok=True)
 
 
 @part(2)
 def test_the_arithmetic_is_float32_inside(submission, rng):
-    a = rng.uniform(200, 250, 4, 60, dtype=torch.float16)
-    b = rng.uniform(0.5, 200, 4, 60, dtype=torch.float16)
+    a = rng.uniform(200, 250, 2, 60, dtype=torch.float16)
+    b = rng.uniform(0.5, 200, 2, 60, dtype=torch.float16)
     close(submission.swiglu(a, b), gated(a, b), says="products up to 50000 in float16")
-    a = rng.uniform(-15, -13, 4, 60, dtype=torch.float16)
-    b = rng.uniform(20000, 60000, 4, 60, dtype=torch.float16)
+    a = rng.uniform(-15, -13, 2, 60, dtype=torch.float16)
+    b = rng.uniform(20000, 60000, 2, 60, dtype=torch.float16)
     close(submission.swiglu(a, b), gated(a, b), says="small gates times large b in float16")
 
 
@@ -111,7 +111,7 @@ def test_offsets_past_two_to_the_31(submission, rng):
 
 @part(2)
 def test_programs_in_another_order(submission, rng):
-    a, b = halves(rng, 7, 90)
+    a, b = halves(rng, 5, 90)
     y, _ = submission.metered("swiglu", a, b, reverse=True)
     close(y, gated(a, b), says="last program first")
 
@@ -119,24 +119,24 @@ def test_programs_in_another_order(submission, rng):
 @part(3)
 def test_each_number_moves_once(submission, rng):
     for dtype in (torch.float16, torch.float32):
-        a, b = rng.normal(48, 1024, dtype=dtype), rng.normal(48, 1024, dtype=dtype)
+        a, b = rng.normal(6, 512, dtype=dtype), rng.normal(6, 512, dtype=dtype)
         y, report = submission.metered("swiglu", a, b)
         close(y, gated(a, b), says="the cost shape's values")
-        cost(report, 3 * a.numel() * a.element_size(), says=f"swiglu of (48, 1024) {dtype}")
+        cost(report, 3 * a.numel() * a.element_size(), says=f"swiglu of (6, 512) {dtype}")
 
 
 @part(3)
 def test_packed_halves_are_not_copied(submission, rng):
-    a, b = halves(rng, 48, 1024, torch.bfloat16)
+    a, b = halves(rng, 6, 512, torch.bfloat16)
     y, report = submission.metered("swiglu", a, b)
     close(y, gated(a, b), says="the cost shape's values")
-    cost(report, 3 * a.numel() * 2, says="swiglu of packed (48, 2048) halves")
+    cost(report, 3 * a.numel() * 2, says="swiglu of packed (6, 1024) halves")
 
 
 @part(3)
 def test_it_compiles_for_real_gpus(submission, rng):
     reports = []
-    for T, D, dtype in ((2, 1000, torch.float16), (2, 8192, torch.bfloat16)):
+    for T, D, dtype in ((2, 1000, torch.float16), (1, 4096, torch.bfloat16)):
         a, b = halves(rng, T, D, dtype)
         y, report = submission.metered("swiglu", a, b)
         close(y, gated(a, b), says=f"rows of {D}")

@@ -76,12 +76,12 @@ def _offsets_kernel(counts_ptr, earlier_ptr, offsets_ptr, blocks, slots, E, EXPE
 @triton.jit
 def _place_kernel(
     indices_ptr, earlier_ptr, offsets_ptr, order_ptr, slots, E,
-    PER_BLOCK: tl.constexpr, SLOTS: tl.constexpr, EXPERTS: tl.constexpr,
+    TOKENS: tl.constexpr, K: tl.constexpr, SLOTS: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     local = tl.arange(0, SLOTS)  # (SLOTS,)
-    slot = block * PER_BLOCK + local
-    inside = (local < PER_BLOCK) & (slot < slots)
+    slot = block * (TOKENS * K) + local
+    inside = (local < TOKENS * K) & (slot < slots)
     expert = tl.load(indices_ptr + slot, mask=inside, other=E)
     same = (expert[:, None] == tl.arange(0, EXPERTS)[None, :]).to(tl.int32)  # (SLOTS, EXPERTS)
     before = tl.cumsum(same, axis=0) - same
@@ -133,6 +133,6 @@ def topk_route(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor
     _offsets_kernel[(1,)](counts, earlier, offsets, blocks, T * k, E, EXPERTS=experts, num_warps=1)
     _place_kernel[(blocks,)](
         indices, earlier, offsets, order, T * k, E,
-        PER_BLOCK=tokens * k, SLOTS=triton.next_power_of_2(tokens * k), EXPERTS=experts, num_warps=8,
+        TOKENS=tokens, K=k, SLOTS=triton.next_power_of_2(tokens * k), EXPERTS=experts, num_warps=8,
     )  # fmt: skip
     return weights, indices, order, offsets

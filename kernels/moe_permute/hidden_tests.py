@@ -1,0 +1,218 @@
+"""What is asked of topk_route: the choice, the weights, the stable order; then bytes, sectors and the compiler."""
+
+
+def chosen(logits, k):
+    """Weights and indices: falling logit, of equal ones the lower index first."""
+    indices = torch.argsort(logits.double(), dim=-1, descending=True, stable=True)[:, :k]
+    return torch.softmax(logits.double().gather(1, indices), dim=-1).float(), indices
+
+
+def sorted_slots(indices, E):
+    """Order and offsets of the slots by expert, stable."""
+    flat = indices.reshape(-1)
+    counts = torch.bincount(flat, minlength=E)
+    return torch.argsort(flat, stable=True), torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+
+
+def routed(submission, logits, k, **how):
+    """All four results, integers as int64 (int32 is asked for, int64 accepted)."""
+    got, report = submission.metered("topk_route", logits, k, **how)
+    for place, name in ((1, "indices"), (2, "order"), (3, "offsets")):
+        check(
+            got[place].dtype in (torch.int32, torch.int64),
+            f"{name} is int32 or int64, not {got[place].dtype}",
+            seen=str(got[place].dtype),
+        )
+    return (got[0], *(part.long() for part in got[1:])), report
+
+
+def distinct(rng, T, E, scale=1.0):
+    """Logits without ties and without near ties."""
+    ranks = torch.stack([rng.permutation(E) for _ in range(T)]).float()
+    return (ranks - E / 2 + rng.uniform(0.1, 0.9, T, E)) * scale
+
+
+@part(1)
+def test_the_k_largest_logits_in_falling_order(submission, rng):
+    for T, E, k in ((7, 8, 2), (5, 16, 4), (3, 4, 3)):
+        logits = distinct(rng, T, E)
+        (_, indices, _, _), _ = routed(submission, logits, k)
+        same(indices, chosen(logits, k)[1], says=f"{k} of {E} experts for {T} tokens")
+
+
+@part(1)
+def test_weights_are_a_softmax_over_the_chosen(submission, rng):
+    for T, E, k in ((7, 8, 2), (5, 16, 4), (3, 6, 5)):
+        logits = distinct(rng, T, E, scale=0.3)
+        (weights, _, _, _), _ = routed(submission, logits, k)
+        close(weights, chosen(logits, k)[0], says=f"weights of {k} of {E}")
+
+
+@part(1)
+def test_one_expert_a_token_has_weight_one(submission, rng):
+    logits = distinct(rng, 6, 7)
+    (weights, indices, _, _), _ = routed(submission, logits, 1)
+    close(weights, torch.ones(6, 1), says="k = 1", trivial_ok=True)
+    same(indices, chosen(logits, 1)[1], says="k = 1")
+
+
+@part(1)
+def test_all_experts_chosen(submission, rng):
+    logits = distinct(rng, 5, 6, scale=0.3)
+    (weights, indices, _, _), _ = routed(submission, logits, 6)
+    same(indices, chosen(logits, 6)[1], says="k = E sorts every expert")
+    close(weights, chosen(logits, 6)[0], says="k = E is a softmax over all")
+
+
+@part(1)
+def test_expert_counts_that_are_no_powers_of_two(submission, rng):
+    for E, k in ((5, 2), (7, 3), (33, 4), (60, 6)):
+        logits = distinct(rng, 4, E)
+        (weights, indices, _, _), _ = routed(submission, logits, k)
+        same(indices, chosen(logits, k)[1], says=f"{k} of {E}")
+        close(weights, chosen(logits, k)[0], says=f"{k} of {E}")
+
+
+@part(1)
+def test_all_logits_negative(submission, rng):
+    logits = -rng.uniform(3, 90, 5, 11)
+    (weights, indices, _, _), _ = routed(submission, logits, 4)
+    same(indices, chosen(logits, 4)[1], says="every logit below 0")
+    close(weights, chosen(logits, 4)[0], says="every logit below 0")
+
+
+@part(1)
+def test_ties_go_to_the_lowest_index(submission, rng):
+    logits = rng.integers(0, 3, 9, 13).float()
+    (weights, indices, _, _), _ = routed(submission, logits, 5)
+    same(indices, chosen(logits, 5)[1], says="many equal logits")
+    close(weights, chosen(logits, 5)[0], says="many equal logits")
+
+
+@part(1)
+def test_a_tie_with_everything(submission, rng):
+    logits = torch.full((4, 9), float(rng.uniform(-3, 3)))
+    (weights, indices, _, _), _ = routed(submission, logits, 3)
+    same(indices, torch.arange(3).repeat(4, 1), says="all logits equal: experts 0, 1, 2")
+    close(weights, torch.full((4, 3), 1 / 3), says="all logits equal", trivial_ok=True)
+
+
+@part(1)
+def test_large_logits_do_not_overflow(submission, rng):
+    logits = distinct(rng, 4, 9, scale=0.3)
+    for moved in (logits + 1e4, logits * 100):
+        (weights, indices, _, _), _ = routed(submission, moved, 3)
+        same(indices, chosen(moved, 3)[1], says="large logits")
+        close(weights, chosen(moved, 3)[0], says="large logits")
+
+
+@part(1)
+def test_a_bad_k_is_refused(submission, rng):
+    logits = distinct(rng, 3, 4)
+    for k in (0, -1, 5):
+        with raises(ValueError, says=f"k = {k} of 4 experts"):
+            submission.topk_route(logits, k)
+
+
+@part(2)
+def test_order_and_offsets(submission, rng):
+    for T, E, k in ((6, 4, 2), (37, 8, 2), (23, 5, 3)):
+        logits = distinct(rng, T, E)
+        expected = sorted_slots(chosen(logits, k)[1], E)
+        (_, _, order, offsets), _ = routed(submission, logits, k)
+        same(offsets, expected[1], says=f"where each of {E} experts begins")
+        same(order, expected[0], says=f"{T * k} slots by expert")
+
+
+@part(2)
+def test_one_token(submission, rng):
+    logits = distinct(rng, 1, 5)
+    expected = sorted_slots(chosen(logits, 3)[1], 5)
+    (_, _, order, offsets), _ = routed(submission, logits, 3)
+    same(order, expected[0], says="one token, three slots")
+    same(offsets, expected[1], says="one token, three slots")
+
+
+@part(2)
+def test_experts_that_nobody_chooses(submission, rng):
+    logits = distinct(rng, 19, 9)
+    logits[:, [0, 3, 4, 8]] -= 50
+    expected = sorted_slots(chosen(logits, 2)[1], 9)
+    (_, _, order, offsets), _ = routed(submission, logits, 2)
+    same(offsets, expected[1], says="four of nine experts are empty, the first and the last too")
+    same(order, expected[0], says="four of nine experts are empty")
+
+
+@part(2)
+def test_one_expert_takes_every_token(submission, rng):
+    logits = distinct(rng, 150, 6)
+    logits[:, 4] += 50
+    expected = sorted_slots(chosen(logits, 2)[1], 6)
+    (_, _, order, offsets), _ = routed(submission, logits, 2)
+    same(offsets, expected[1], says="expert 4 has a slot of every token")
+    same(order, expected[0], says="expert 4 has a slot of every token")
+
+
+@part(2)
+def test_more_tokens_than_a_block_holds(submission, rng):
+    for T, E, k in ((300, 6, 2), (129, 3, 2), (257, 9, 1)):
+        logits = distinct(rng, T, E)
+        expected = sorted_slots(chosen(logits, k)[1], E)
+        (_, indices, order, offsets), _ = routed(submission, logits, k)
+        same(indices, chosen(logits, k)[1], says=f"{T} tokens")
+        same(offsets, expected[1], says=f"{T} tokens")
+        same(order, expected[0], says=f"{T} tokens: slots of one expert stay in their order")
+
+
+@part(2)
+def test_the_order_of_programs_does_not_show(submission, rng):
+    logits = distinct(rng, 270, 5)
+    expected = sorted_slots(chosen(logits, 2)[1], 5)
+    (_, _, order, offsets), _ = routed(submission, logits, 2, reverse=True)
+    same(offsets, expected[1], says="the last program runs first")
+    same(order, expected[0], says="the last program runs first")
+
+
+@part(2)
+def test_row_strides_are_free(submission, rng):
+    wide = rng.normal(21, 12)
+    wide[:, :7] = distinct(rng, 21, 7)
+    logits = wide[:, :7]
+    expected = sorted_slots(chosen(logits, 2)[1], 7)
+    (weights, indices, order, offsets), _ = routed(submission, logits, 2)
+    same(indices, chosen(logits, 2)[1], says="rows 12 apart")
+    close(weights, chosen(logits, 2)[0], says="rows 12 apart")
+    same(order, expected[0], says="rows 12 apart")
+    same(offsets, expected[1], says="rows 12 apart")
+
+
+@part(2)
+def test_offsets_past_two_to_the_31(submission, rng):
+    logits = distinct(rng, 3, 6)
+    (weights, indices, _, _), _ = routed(submission, logits, 2, far={0: 1 << 30})
+    same(indices, chosen(logits, 2)[1], says="rows 2^30 numbers apart")
+    close(weights, chosen(logits, 2)[0], says="rows 2^30 numbers apart")
+
+
+@part(3)
+def test_bytes_at_the_cost_shape(submission, rng):
+    T, E, k = 1024, 64, 2
+    logits = rng.normal(T, E)
+    (weights, indices, order, offsets), report = routed(submission, logits, k)
+    expected = sorted_slots(chosen(logits, k)[1], E)
+    same(indices, chosen(logits, k)[1], says="the cost shape's indices")
+    close(weights, chosen(logits, k)[0], says="the cost shape's weights")
+    same(order, expected[0], says="the cost shape's order")
+    same(offsets, expected[1], says="the cost shape's offsets")
+    cost(report, 4 * T * E + 16 * T * k + 4 * (E + 1), says=f"topk_route of ({T}, {E}), k = {k}")
+
+
+@part(3)
+def test_it_compiles_for_real_gpus(submission, rng):
+    reports = []
+    for T, E, k in ((1024, 64, 2), (37, 10, 3)):
+        logits = distinct(rng, T, E)
+        (_, indices, _, _), report = routed(submission, logits, k)
+        same(indices, chosen(logits, k)[1], says=f"({T}, {E}), k = {k}")
+        reports.append(report)
+    compiles(reports)
