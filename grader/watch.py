@@ -146,20 +146,39 @@ class FileEvents:
         self._thread.join(2.0)
 
     def _run(self) -> None:
+        if self._polling:
+            self._poll()
+            return
         changes = watchfiles.watch(
             self._path.parent,
             watch_filter=lambda _, name: Path(name).name == self._path.name,
             debounce=max(1, SETTLE_MS * 5),
             step=SETTLE_MS,
             stop_event=self._stop,
-            force_polling=self._polling,
-            poll_delay_ms=POLL_MS,
             recursive=False,
             raise_interrupt=False,
             rust_timeout=500,
         )
         for _ in changes:
             self._events.put(Saved())
+
+    def _poll(self) -> None:
+        """Read the file again and again: opening it makes a network file system look, and contents cannot be missed.
+
+        Times of change can: some pollers compare whole seconds.
+        """
+        last = self._content()
+        while not self._stop.wait(POLL_MS / 1000):
+            content = self._content()
+            if content != last:
+                last = content
+                self._events.put(Saved())
+
+    def _content(self) -> bytes | None:
+        try:
+            return hashlib.sha256(self._path.read_bytes()).digest()
+        except OSError:
+            return None
 
 
 @dataclass
