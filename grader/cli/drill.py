@@ -128,7 +128,7 @@ def _begin(
     exercise = found.exercise
     symbol = symbol or (found.symbol or "")
     seed = secrets.randbelow(MAX_SEED)
-    solution = exercise.solution_path.read_text(encoding="utf-8")
+    solution = drills.solution_of(exercise)
     plan = drills.plan(exercise, solution, mode, symbol, part, seed)
     backup = workspace.replace(plan.file_stem, plan.page)
     path = workspace.file(plan.file_stem)
@@ -150,7 +150,10 @@ def _run(journal: Journal, workspace: Workspace, exercise: Exercise, row: DrillR
     reason = must_poll(path)
     if reason:
         note(f"polling: {reason}")
-    screen = DrillScreen(journal, row, exercise, path, workspace, f"polling: {reason}" if reason else "")
+    remarks = [f"polling: {reason}"] if reason else []
+    if row.mode == Mode.COPY:
+        remarks.append(f"retype {shown(workspace.file(f'{exercise.slug}_drill_text'))}")
+    screen = DrillScreen(journal, row, exercise, path, workspace, "; ".join(remarks))
     events: queue.Queue[Event] = queue.Queue()
     page = path.read_bytes() if path.exists() else b""
 
@@ -193,7 +196,7 @@ def _end(journal: Journal, row: DrillRow, exercise: Exercise, path: Path, passed
     tokens = None
     if passed:
         names = (row.symbol,) if row.symbol else exercise.parts[row.part - 1].symbols
-        solution = exercise.solution_path.read_text(encoding="utf-8")
+        solution = drills.solution_of(exercise)
         tokens = drills.differing_tokens(path.read_text(encoding="utf-8-sig"), solution, names)
     result = drills.conclude(journal, row, passed, time.time_ns(), tokens, interview(journal), override)
     if result is None:

@@ -257,7 +257,7 @@ def _write_page(session: Session, number: int, workspace: Workspace, exercise: E
         session.change(number, seed=hunt.seed)  # the seed tells which mistake it holds
         page = hunt.page
     else:
-        page = drills.plan(exercise, exercise.solution_path.read_text(encoding="utf-8"), Mode.BLANK, "", item.part).page
+        page = drills.plan(exercise, drills.solution_of(exercise), Mode.BLANK, "", item.part).page
     stem = f"{exercise.slug}_interview"
     backup = workspace.replace(stem, page)
     if backup:

@@ -16,6 +16,7 @@ from grader.grading import Progress
 from grader.judge.client import JudgeClient
 from grader.judge.orders import Measuring, ProofResult, ProveOrder
 from grader.model import Exercise, Isolation
+from grader.review.drills import solution_of
 from grader.workspace import Workspace, read_submission
 
 LISTED = 6
@@ -33,6 +34,7 @@ def prove(name: str, file: Path | None, spoil: bool) -> int:
     workspace = Workspace.find()
     catalogue = Catalogue()
     exercise = find(catalogue, name, workspace).exercise
+    solution_of(exercise)  # refuses where it is sealed
     stem = f"{exercise.slug}_prove"
     path = file or workspace.file(stem)
     if file is None and workspace.write_new(stem, _page(exercise)):

@@ -101,6 +101,23 @@ def plan(exercise: Exercise, solution: str, mode: Mode, symbol: str = "", part: 
     return Plan(exercise, part, symbol, mode, page, beside, target_seconds(exercise, part, symbol))
 
 
+def solution_of(exercise: Exercise) -> str:
+    """The reference's text.
+
+    Raises:
+        RequestError: it is sealed (in a student kit), or cannot be read.
+    """
+    try:
+        return exercise.solution_path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise RequestError(
+            f"the solution of {exercise.slug} is sealed, and practice against it has to wait",
+            f"kit reveal {exercise.slug} --code CODE opens it",
+        ) from None
+    except OSError as error:
+        raise RequestError(f"{exercise.solution_path} cannot be read: {error.strerror}") from error
+
+
 def target_seconds(exercise: Exercise, part: int, symbol: str = "") -> float:
     """The target of a drill: a symbol's own minutes, or the exercise's, which are those of part 1."""
     if symbol in exercise.symbols_minutes:

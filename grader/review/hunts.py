@@ -11,6 +11,7 @@ from grader.catalogue import read_mistakes
 from grader.errors import RequestError
 from grader.model import Exercise, Mistake
 from grader.retype import retype_text
+from grader.review.drills import solution_of
 
 MODES = ("debug", "debug-hard")
 TARGET_SHARE = 0.5
@@ -45,7 +46,7 @@ def draw(exercise: Exercise, seed: int, hard: bool = False, past_seeds: Sequence
         mistakes = mistakes_of(exercise, candidate, hard)
         if attempt == 49 or not seen.intersection(mistake.id for mistake in mistakes):
             break
-    solution = exercise.solution_path.read_text(encoding="utf-8")
+    solution = solution_of(exercise)
     page = retype_text(_with(solution, mistakes))
     target = 60.0 * exercise.minutes * TARGET_SHARE * len(mistakes)
     return Hunt(exercise, candidate, mistakes, page, target)
@@ -57,7 +58,7 @@ def mistakes_of(exercise: Exercise, seed: int, hard: bool = False) -> tuple[Mist
     Raises:
         RequestError: the exercise has too few mistakes.
     """
-    solution = exercise.solution_path.read_text(encoding="utf-8")
+    solution = solution_of(exercise)
     single = [(m,) for m in read_mistakes(exercise) if m.kind == "wrong" and _applies(solution, (m,))]
     if hard:
         pairs = itertools.combinations([m for (m,) in single], 2)

@@ -362,3 +362,11 @@ def test_a_mistake_is_mended_by_a_later_pass_of_its_part(journal: Journal, cours
 def test_due_dates_follow_the_memory_not_an_older_cap() -> None:
     scheduled = next_review(None, Rating.EASY, NOW, NOW + 5 * DAY_NS)
     assert scheduled.due_ns < NOW + 5 * DAY_NS < due_at(scheduled.memory, NOW)
+
+
+def test_where_the_solution_is_sealed_practice_says_so(course: Path) -> None:
+    exercise = exercise_of(course, "shift")
+    exercise.solution_path.unlink()
+    for practise in (drills.solution_of, lambda sealed: hunts.draw(sealed, 1)):
+        with pytest.raises(RequestError, match="sealed"):
+            practise(exercise)
