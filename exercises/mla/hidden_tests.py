@@ -114,6 +114,34 @@ def test_forward_keeps_no_state(submission, reference, rng):
 
 
 @part(1)
+def test_forward_of_two_tokens(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    x = rng.normal(3, 2, 20) * 1.5
+    close(mine(x)[0], ref(x)[0], says="T = 2: the first token does not see the second")
+
+
+@part(1)
+def test_forward_in_evaluation(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    x = rng.normal(2, 5, 20) * 1.5
+    close(mine.eval()(x)[0], ref(x)[0], says="in evaluation mode")
+
+
+@part(1)
+def test_forward_after_a_move_uses_nothing_old(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    x = rng.normal(2, 5, 20) * 1.5
+    close(mine(x)[0], ref(x)[0], says="a float32 call")
+    x, ref = x.to(torch.float64), ref.to(torch.float64)
+    close(mine.to(torch.float64)(x)[0], ref(x)[0], says="the same layer in float64, after a float32 call", tol=1e-5)
+    mine.to("meta")
+    on_meta(
+        lambda: mine(torch.empty(2, 5, 20, device="meta", dtype=torch.float64))[0],
+        says="the layer was moved after a call of the same size, and what it kept stayed on the old device",
+    )
+
+
+@part(1)
 def test_odd_rotary_width_is_refused(submission, rng):
     with raises(ValueError, says="an odd d_rope"):
         submission.MultiHeadLatentAttention(12, 2, 4, 6, rng.choice((1, 3, 5)))
@@ -184,6 +212,14 @@ def test_chunked_prefill_equals_the_whole(submission, reference, rng):
     close(first, whole[:, :cut], says="the first chunk")
     close(second, whole[:, cut:], says="the second chunk, over the cache of the first")
     close(cache, expected_cache, says="the cache after both chunks")
+
+
+@part(2)
+def test_a_cache_that_is_not_contiguous(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    cache = tuple(tensor.transpose(0, 1) for tensor in (rng.normal(6, 2, 7), rng.normal(6, 2, 4)))
+    x = rng.normal(2, 3, 20) * 1.5
+    close(mine(x, cache)[0], ref(x, cache)[0], says="cached tensors that are transposed views")
 
 
 @part(2)
@@ -273,6 +309,26 @@ def test_cached_forward_in_bfloat16(submission, reference, rng):
     expected, expected_cache = ref(x, cache, use_cache=True)
     close(y, expected, says="a bfloat16 chunk over a cache", tol=8e-2)
     close(extended, expected_cache, says="the bfloat16 cache", tol=6e-2)
+
+
+@part(2)
+def test_forward_over_a_long_cache(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    cache, x = random_cache(rng, 1100), rng.normal(2, 2, 20) * 1.5
+    y, extended = mine(x, cache, use_cache=True)
+    expected, expected_cache = ref(x, cache, use_cache=True)
+    close(y, expected, says="two tokens over 1100 cached ones", tol=1e-3)
+    close(extended[1][:, -2:], expected_cache[1][:, -2:], says="new shared keys at positions 1100 and 1101", tol=1e-3)
+
+
+@part(2)
+def test_half_precision_keys_far_from_the_start(submission, reference, rng):
+    mine, ref = layers(submission, reference, WIDE, dtype=torch.bfloat16)
+    length = 600 + 2 * rng.integers(0, 40) + 1
+    cache = random_cache(rng, length, WIDE, dtype=torch.bfloat16)
+    x = rng.normal(2, 1, 14, dtype=torch.bfloat16) * 1.5
+    key, expected = mine(x, cache, use_cache=True)[1][1][:, -1:], ref(x, cache, use_cache=True)[1][1][:, -1:]
+    close(key, expected, says=f"the shared key at position {length} in bfloat16: angles are float32", tol=6e-2)
 
 
 @part(2)
@@ -414,6 +470,36 @@ def test_decode_in_other_dtypes(submission, reference, rng):
         y, extended = mine.decode(x, cache)
         close(y, ref.decode(x, cache)[0], says=f"decode in {dtype}", tol=tol)
         same([str(tensor.dtype) for tensor in extended], [str(dtype)] * 2, says="the cache keeps its dtype")
+
+
+@part(3)
+def test_decode_over_a_long_cache(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    mine.eval()
+    cache, x = random_cache(rng, 1100), rng.normal(2, 1, 20) * 1.5
+    y, extended = mine.decode(x, cache)
+    expected, expected_cache = ref(x, cache, use_cache=True)
+    close(y, expected, says="one decoded token over 1100 cached ones, in evaluation mode", tol=1e-3)
+    close(extended[1], expected_cache[1], says="the keys of all positions, the new one rotated at 1100", tol=1e-3)
+
+
+@part(3)
+def test_decode_in_bfloat16_far_from_the_start(submission, reference, rng):
+    mine, ref = layers(submission, reference, WIDE, dtype=torch.bfloat16)
+    length = 600 + 2 * rng.integers(0, 40) + 1
+    cache = random_cache(rng, length, WIDE, dtype=torch.bfloat16)
+    x = rng.normal(2, 1, 14, dtype=torch.bfloat16) * 1.5
+    key, expected = mine.decode(x, cache)[1][1][:, -1:], ref(x, cache, use_cache=True)[1][1][:, -1:]
+    close(key, expected, says=f"the shared key at position {length} in bfloat16: angles are float32", tol=6e-2)
+
+
+@part(3)
+def test_decode_with_sharp_attention(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    x = rng.normal(2, 6, 20) * 25
+    cache = ref(x[:, :5], use_cache=True)[1]
+    y, _ = mine.decode(x[:, 5:], tuple(plain(tensor) for tensor in cache))
+    close(y, ref(x)[0][:, 5:], says="scores of several hundred", tol=5e-3)
 
 
 @part(3)
