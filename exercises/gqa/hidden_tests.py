@@ -140,6 +140,35 @@ def test_training_and_evaluation_mode_agree(submission, reference, rng):
 
 
 @part(1)
+@pytest.mark.parametrize("T", [2, 3])
+def test_a_few_tokens(submission, reference, rng, T):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
+    x = rng.normal(3, T, 48)
+    close(mine(x)[0], ref(x)[0], says=f"{T} tokens: even of two, the first must not see the second")
+
+
+@part(1)
+def test_a_long_sequence(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 8, 4, 2)
+    x = 3 * rng.normal(1, 1100, 8)
+    close(mine(x)[0], ref(x)[0], says="1100 tokens: nothing may be made for a fixed number of them")
+
+
+@part(1)
+def test_after_a_move_to_another_dtype_and_device_nothing_old_is_used(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
+    x = rng.normal(2, 7, 48)
+    close(mine(x)[0], ref(x)[0], says="a float32 call")
+    x, ref = x.to(torch.float64), ref.to(torch.float64)
+    close(mine.to(torch.float64)(x)[0], ref(x)[0], says="the same module in float64, after a float32 call")
+    mine.to("meta")
+    on_meta(
+        lambda: mine(torch.empty(2, 7, 48, device="meta", dtype=torch.float64))[0],
+        says="the module was moved after a call of the same size, and what it kept stayed on the old device",
+    )
+
+
+@part(1)
 def test_nothing_is_made_on_another_device(submission, reference, rng):
     mine = submission.GroupedQueryAttention(48, 6, 2).to("meta")
     result = on_meta(lambda: mine(torch.empty(2, 7, 48, device="meta"))[0])
@@ -255,6 +284,27 @@ def test_two_continuations_of_one_cache_do_not_disturb_each_other(submission, re
     y_left, _ = mine(left[:, 1:], kv_cache=left_cache, use_cache=True)
     close(y_right, ref(torch.cat([prompt, right[:, :1]], 1))[0][:, -1:], says="a second continuation of the same prompt")
     close(y_left, ref(torch.cat([prompt, left], 1))[0][:, -1:], says="the first continuation, gone on with afterwards")
+
+
+@part(2)
+def test_evaluation_mode_keeps_caches_apart(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
+    mine.eval()
+    prompt, left, right = rng.normal(2, 4, 48), rng.normal(2, 2, 48), rng.normal(2, 3, 48)
+    _, cache = mine(prompt, use_cache=True)
+    for new in (left, right, left):
+        y, grown = mine(new, kv_cache=cache, use_cache=True)
+        expected, ref_cache = ref(torch.cat([prompt, new], 1), use_cache=True)
+        close(y, expected[:, 4:], says="in evaluation mode: one prompt, continued in several ways")
+        close(grown, ref_cache, says="in evaluation mode: the cache of that continuation")
+
+
+@part(2)
+def test_a_long_cache(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 8, 4, 2)
+    past = (3 * rng.normal(1, 2, 1100, 2), rng.normal(1, 2, 1100, 2))
+    x = 3 * rng.normal(1, 2, 8)
+    close(mine(x, kv_cache=past)[0], ref(x, kv_cache=past)[0], says="two tokens after 1100 cached ones")
 
 
 @part(2)
@@ -396,6 +446,12 @@ def test_reduction_factor_refuses_heads_that_do_not_divide(submission, H, H_kv):
 def test_mean_pooling_refuses_heads_that_do_not_divide(submission, rng, H, H_kv):
     with raises(ValueError, says=f"mean_pool_kv_heads(weight, {H}, {H_kv})"):
         submission.mean_pool_kv_heads(rng.normal(H * 4, H * 4), H, H_kv)
+
+
+@part(3)
+def test_mean_pooling_refuses_rows_that_heads_do_not_divide(submission, rng):
+    with raises(ValueError, says="mean_pool_kv_heads of a 26 x 26 weight with 6 heads"):
+        submission.mean_pool_kv_heads(rng.normal(26, 26), 6, 2)
 
 
 @part(3)

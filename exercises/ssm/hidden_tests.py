@@ -121,6 +121,20 @@ def test_nearly_zero_modes_keep_their_digits_in_double_precision(submission, rng
 
 
 @part(1)
+def test_no_digits_are_lost_on_the_way_to_zero(submission, rng):
+    A = torch.logspace(-9, 0, 37, dtype=torch.float64)
+    A = torch.cat([A, -A])
+    B = 1 + rng.uniform(0.0, 1.0, 74, dtype=torch.float64)
+    delta = rng.uniform(0.5, 0.9)
+    _, B_bar = submission.discretize_zoh(A, B, delta)
+    close(
+        B_bar,
+        torch.expm1(delta * A) / A * B,
+        says="B_bar in float64 for sizes of A from 1e-9 to 1: an approximation for small A must hold where it takes over",
+    )
+
+
+@part(1)
 def test_fast_modes_neither_overflow_nor_vanish(submission, rng):
     A = -(10.0 ** rng.uniform(3.0, 4.0, 6, dtype=torch.float64))
     B = rng.normal(6, dtype=torch.float64)

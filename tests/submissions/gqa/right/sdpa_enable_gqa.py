@@ -46,6 +46,8 @@ def kv_cache_reduction_factor(n_heads, n_kv_heads):
 
 
 def mean_pool_kv_heads(weight, n_heads, n_kv_heads):
+    if weight.shape[0] % n_heads:
+        raise ValueError(f"{weight.shape[0]} rows over {n_heads} heads")
     if n_heads % n_kv_heads or weight.shape[1] % n_heads:
         raise ValueError(f"{n_heads} % {n_kv_heads}")
     d, g = weight.shape[1] // n_heads, n_heads // n_kv_heads

@@ -51,6 +51,8 @@ def kv_cache_reduction_factor(n_heads: int, n_kv_heads: int) -> float:
 
 
 def mean_pool_kv_heads(weight, n_heads, n_kv_heads):
+    if weight.shape[0] % n_heads:
+        raise ValueError(f"{weight.shape[0]} rows over {n_heads} heads")
     q, r = divmod(n_heads, n_kv_heads)
     if r:
         raise ValueError(f"{n_heads} heads over {n_kv_heads}")

@@ -58,6 +58,8 @@ def kv_cache_reduction_factor(n_heads, n_kv_heads):
 
 
 def mean_pool_kv_heads(weight, n_heads, n_kv_heads):
+    if weight.shape[0] % n_heads:
+        raise ValueError(f"{weight.shape[0]} rows over {n_heads} heads")
     if n_kv_heads > n_heads or n_heads % n_kv_heads != 0:
         raise ValueError((n_heads, n_kv_heads))
     rows, cols = weight.shape
