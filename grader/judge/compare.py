@@ -214,6 +214,8 @@ def noun(value: Any) -> str:
     """A value in a few words."""
     if isinstance(value, torch.Tensor):
         return f"a {_dtype(value)} tensor of shape {_shape(value)}"
+    if isinstance(value, tuple | list) and any(isinstance(item, torch.Tensor) for item in value):
+        return f"a {type(value).__name__} of {len(value)}: " + "; ".join(noun(item) for item in value[:4])
     return bounded(repr(value), 300)
 
 

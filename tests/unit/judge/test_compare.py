@@ -77,6 +77,11 @@ def test_exact_comparisons() -> None:
     assert compare.differs(None, None, True) is None
 
 
+def test_tensors_in_a_tuple_are_described_not_printed() -> None:
+    found = compare.differs((torch.zeros(2, 3), torch.zeros(2)), None, True)
+    assert found.actual == "a tuple of 2: a float32 tensor of shape (2, 3); a float32 tensor of shape (2,)"
+
+
 def test_alike_asks_for_equality_to_float_noise() -> None:
     x = torch.randn(5)
     assert compare.alike((x, 3), (x + 1e-7, 3))
