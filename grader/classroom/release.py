@@ -19,7 +19,7 @@ import msgspec
 from grader import seal
 from grader.catalogue import read_prompt
 from grader.classroom import kitfiles
-from grader.classroom.fragments import Sealed, sealed_code, sealed_prose, without
+from grader.classroom.fragments import Sealed, sealed_code, sealed_prose, squeezed, without
 from grader.classroom.identity import kit_version, pack_files, sealed_files
 from grader.classroom.leaks import Leak, find_leaks
 from grader.classroom.public import TESTS_PER_PART, PublicTests, public_tests
@@ -223,9 +223,18 @@ def _sealed_texts(exercises: Sequence[Exercise]) -> tuple[dict[str, list[Sealed]
             if name == "hidden_tests.py" or name == "benchmarks.py":
                 texts[item.slug].append(without(sealed_code(f"{item.slug}/{name}", data.decode()), shown))
             elif name == "mistakes.toml":
-                values = "\n".join(_strings(tomllib.loads(data.decode())))
-                texts[item.slug].append(without(sealed_prose(f"{item.slug}/{name}", values), shown))
+                texts[item.slug].append(without(_mistakes_text(item, data), shown))
     return texts, notes
+
+
+def _mistakes_text(exercise: Exercise, data: bytes) -> Sealed:
+    """The fragments of mistakes.toml: what it says and the wrong code, but for lines that the stub shows anyway.
+
+    The right code in it is the solution's, and is looked for as that.
+    """
+    stub = squeezed(stub_text(exercise, exercise.solution_path.read_text(encoding="utf-8")))
+    prose = sealed_prose(f"{exercise.slug}/mistakes.toml", "\n".join(_strings(tomllib.loads(data.decode()))))
+    return Sealed(prose.name, {}, {line: at for line, at in prose.lines.items() if line not in stub})
 
 
 def _given_code(exercise: Exercise) -> Sealed:
@@ -251,7 +260,9 @@ def _given_code(exercise: Exercise) -> Sealed:
 def _strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        value = [item for name, item in value.items() if name != "find"]
+    items = value if isinstance(value, list) else ()
     return [text for item in items for text in _strings(item)]
 
 
