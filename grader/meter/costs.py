@@ -311,8 +311,9 @@ def metered(call: partial[Any], session: Any) -> tuple[Any, bytes]:
 
 
 def held_bytes(owner: object) -> int:
-    """Bytes that an object keeps alive: tensors' storages whole, arrays, and Python containers and numbers.
+    """Bytes that an object keeps alive: tensors' storages whole, arrays, byte strings, and 8 for a Python number.
 
+    Containers themselves count nothing: their size is Python's affair and differs from one version to another.
     Modules, classes and functions' globals are not followed: they belong to the file, not to the object.
     """
     waiting: list[object] = [owner]
@@ -336,8 +337,11 @@ def held_bytes(owner: object) -> int:
             total += thing.nbytes if thing.base is None else 0
         elif isinstance(thing, FunctionType):
             waiting += [*(thing.__closure__ or ()), *(thing.__defaults__ or ())]
+        elif isinstance(thing, (bytes, bytearray)):
+            total += len(thing)
+        elif isinstance(thing, (int, float, complex)):
+            total += 8
         else:
-            total += sys.getsizeof(thing)
             waiting += gc.get_referents(thing)
     return total
 

@@ -1,0 +1,151 @@
+"""How often is a speed verdict wrong?  The must-holds of the timing layer, on this machine, in real hosts.
+
+    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--budget 10] [--quiet]
+
+With a process that keeps one other core busy (unless --quiet), and for every speed target of the exercises:
+
+* the solution against itself: no `fail`, at most 5% `inconclusive`;
+* the solution slowed to 1.5 times the target, by sleeping and by working more: at most 1 `pass` in 100;
+* the solution slowed to 0.7 times the target: at most 1 `fail` in 100.
+
+Prints one line per case and exits with 1 when one of them does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from grader.catalogue import Catalogue  # noqa: E402
+from grader.host import wire, zygote  # noqa: E402
+from grader.host.process import Zygote  # noqa: E402
+
+# Wraps every public function and method of a solution, once it is loaded, so that a call takes `factor` times as long.
+SLOWED = """
+
+def _slowed(function, factor=FACTOR, how="HOW"):
+    import functools
+    import time
+
+    owed = [0.0]
+
+    @functools.wraps(function)
+    def run(*args, **kwargs):
+        if active[0]:
+            return function(*args, **kwargs)
+        active[0] = True
+        try:
+            begin = time.perf_counter()
+            result = function(*args, **kwargs)
+            if how == "sleep":
+                time.sleep((factor - 1) * (time.perf_counter() - begin))
+            else:
+                owed[0] += factor - 1
+                while owed[0] >= 1:
+                    owed[0] -= 1
+                    function(*args, **kwargs)
+            return result
+        finally:
+            active[0] = False
+
+    return run
+
+
+active = [False]
+for _name, _value in list(globals().items()):
+    if _name.startswith("_") or getattr(_value, "__module__", "") != __name__:
+        continue
+    if isinstance(_value, type):
+        for _method, _function in list(vars(_value).items()):
+            if callable(_function) and not _method.startswith("_"):
+                setattr(_value, _method, _slowed(_function))
+    elif callable(_value):
+        globals()[_name] = _slowed(_value)
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the cases; 0 when every must-hold holds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--exercises", default="gqa")
+    parser.add_argument("--budget", type=float, default=10.0)
+    parser.add_argument("--quiet", action="store_true", help="keep no other core busy")
+    options = parser.parse_args(arguments)
+    zygote.prepare_torch()
+    zygotes = Zygote.forked(), Zygote.forked()
+    holds = True
+    try:
+        with contextlib.nullcontext() if options.quiet else busy_core():
+            for slug in options.exercises.split(","):
+                holds &= cases(slug, zygotes, options.runs, options.budget)
+    finally:
+        for each in zygotes:
+            each.close()
+    return 0 if holds else 1
+
+
+@contextlib.contextmanager
+def busy_core() -> Iterator[None]:
+    """One process that never rests."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def cases(slug: str, zygotes: tuple[Zygote, Zygote], runs: int, budget: float) -> bool:
+    """Every case of one exercise."""
+    from grader.judge.benchmarks import load_benchmarks
+    from grader.judge.pack import Pack, module_of
+    from grader.judge.speed import SpeedJudge
+
+    exercise = Catalogue(ROOT).exercise(slug)
+    text = exercise.solution_path.read_text()
+    pack = Pack(exercise, module_of(text, f"reference_{slug}", exercise.solution_path), text, (), ())
+    holds = True
+    for target, benchmark in load_benchmarks(pack).speeds:
+        versus_itself = (
+            target.target > 1.2
+        )  # a target of 1 compares two functions, one of which the solution makes quick
+        plans = [("itself", 1.0, "work")] if versus_itself else []
+        for how in ("work", "sleep"):
+            plans += [("1.5x over", 1.5 * target.target, how), ("0.7x under", 0.7 * target.target, how)] * versus_itself
+        for name, factor, how in plans:
+            source = text if name == "itself" else text + SLOWED.replace("FACTOR", repr(factor)).replace("HOW", how)
+            judge = SpeedJudge(pack, *zygotes, wire.Load(source.encode(), f"{slug}.py", 1), budget_seconds=budget)
+            begin = time.monotonic()
+            found = [judge.speed(target, benchmark) for _ in range(runs)]
+            seconds = (time.monotonic() - begin) / runs
+            counts = collections.Counter(str(result.verdict) for result in found)
+            allowed = {
+                "itself": counts["fail"] == 0 and counts["inconclusive"] <= 0.05 * runs,
+                "1.5x over": counts["pass"] <= 0.01 * runs,
+                "0.7x under": counts["fail"] <= 0.01 * runs,
+            }[name]
+            holds &= allowed
+            middle = sorted(result.ratio for result in found)[runs // 2]
+            print(
+                f"{'ok ' if allowed else 'BAD'} {slug} / {target.name} / {name} ({how}): {dict(counts)} of {runs}; "
+                f"target {target.target:g}, true ratio {factor:.2f}, median measured {middle:.2f}, "
+                f"{seconds:.1f} s each, load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    return holds
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
