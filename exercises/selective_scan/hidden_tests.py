@@ -146,6 +146,15 @@ def test_each_scan_starts_from_zero(submission, reference, rng):
 
 
 @part(1)
+def test_as_many_channels_as_states(submission, reference, rng):
+    args = inputs(rng, 2, 7, 4, 4)
+    right = reference.selective_scan(*args)
+    close(submission.selective_scan(*args), right, says="d = N = 4: B and C are shared by channels, not by states")
+    args = inputs(rng, 5, 5, 5, 5)
+    close(submission.selective_scan(*args), reference.selective_scan(*args), says="batch, time, channels, states: all 5")
+
+
+@part(1)
 def test_one_channel_and_one_state(submission, reference, rng):
     args = inputs(rng, 2, 6, 1, 1)
     close(submission.selective_scan(*args), reference.selective_scan(*args), says="d = 1, N = 1")
@@ -238,6 +247,41 @@ def test_module_with_its_own_decay_rates(submission, reference, rng):
     mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 3, 6, keep=("A_log", "D"))
     x = rng.normal(2, 7, 3)
     close(mine(x), ref(x), says="forward with A_log and D as they start")
+
+
+@part(2)
+@pytest.mark.parametrize("T", [1, 2])
+def test_module_of_one_or_two_tokens(submission, reference, rng, T):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 5, 3)
+    x = rng.normal(3, T, 5)
+    close(mine.train()(x), ref(x), says=f"a forward over T = {T}, in training mode")
+    close(mine.eval()(x), ref(x), says=f"a forward over T = {T}, in evaluation mode")
+
+
+@part(2)
+def test_module_with_as_many_channels_as_states(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 4, 4)
+    x = rng.normal(4, 4, 4)
+    close(mine(x), ref(x), says="d = N = B = T = 4")
+    h = rng.normal(4, 4, 4)
+    close(mine.step(x[:, 1], h), ref.step(x[:, 1], h), says="a step with d = N = B = 4: the output and the next state")
+
+
+@part(2)
+def test_large_inputs_to_delta_stay_finite_in_a_step(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 5, 3)
+    x_t, h = 300 * rng.normal(4, 5), rng.normal(4, 5, 3)
+    close(mine.step(x_t, h), ref.step(x_t, h), says="inputs of several hundred: the output and the next state")
+
+
+@part(2)
+def test_step_keeps_the_dtype(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 5, 3, dtype=torch.float64)
+    x_t, h = rng.normal(2, 5, dtype=torch.float64), rng.normal(2, 5, 3, dtype=torch.float64)
+    close(mine.step(x_t, h), ref.step(x_t, h), says="a step in float64: the output and the next state")
+    mine.to(torch.bfloat16)
+    y_t, _ = mine.step(x_t.to(torch.bfloat16), h.to(torch.bfloat16))
+    close(y_t, ref.step(x_t, h)[0].to(torch.bfloat16), tol=0.2, says="the output of a step in bfloat16 is bfloat16")
 
 
 @part(2)
