@@ -66,8 +66,14 @@ class DrillScreen(Screen):
         return f"{minutes(self.elapsed_seconds)} of {minutes(self._drill.target_seconds)}{' (over)' if over else ''}"
 
     def verdict(self, attempt: Attempt, shown: int, seconds: float, whole: bool) -> None:
-        """The verdict, with the clock under it."""
-        super().verdict(attempt, shown, seconds, whole)
+        """The verdict, with the clock under it; a page not begun leaves the text to copy on the screen."""
+        untouched = bool(attempt.tests) and all(test.not_started for test in attempt.tests)
+        if self._drill.mode == Mode.COPY and untouched:
+            if not whole:
+                return
+            self._foot()
+        else:
+            super().verdict(attempt, shown, seconds, whole)
         click.echo(self.clock(), nl=not sys.stdout.isatty())
 
 
