@@ -65,7 +65,7 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
     """
     ended = list(ended)
     failing = [end for end in ended if end.outcome in _SPEAKING and not end.not_started and end.observations]
-    passed = [end for end in ended if end.outcome is Outcome.PASSED]
+    passed = [end for end in ended if end.outcome is Outcome.PASSED and not end.undecided]
     singles = [(mistake,) for mistake in pack.mistakes if _judged(pack, mistake) and runs.exists(mistake)]
     if not failing or not singles:
         return ()

@@ -33,6 +33,8 @@ class Trial:
     seed: int = 0
     observations: list[tuple[str, Any]] = field(default_factory=list)
     pairs: int = 0
+    undecided: bool = False
+    """Whether a call could not be run where it would have shown something (see `on_meta`)."""
 
     def observe(self, kind: str, value: Any) -> None:
         """Record what a comparison saw, gradients dropped."""
@@ -244,6 +246,7 @@ def on_meta(call: Callable[[], Any], says: str = "") -> Any:
         trial.observe("meta", device_fault)
         if device_fault:
             raise CheckFailed(f"{says}: {error.message}", frames=error.frames) from None
+        trial.undecided = True
         return None
     strangers = {tensor.device.type for tensor in _tensors(result)} - {"meta"}
     trial.observe("meta", bool(strangers))

@@ -47,6 +47,8 @@ class Ended:
     frames: tuple[wire.Frame, ...] = ()
     observations: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     not_started: bool = False
+    undecided: bool = False
+    """Whether it passed only because something could not be run; such a pass contradicts no mistake."""
     test_bug: str = ""
     """What the test itself did wrong (its own exception), where nothing of the learner's explains it."""
 
@@ -103,6 +105,7 @@ def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int
         frames,
         tuple(trial.observations),
         not_started,
+        trial.undecided,
         bug,
     )
 
