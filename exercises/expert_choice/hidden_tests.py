@@ -134,6 +134,13 @@ def test_output_of_the_tokens_taken(submission, reference, rng):
 
 
 @part(1)
+def test_output_of_eight_experts(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng, shape=(3, 7), gap=0.003, n_experts=8)
+    y, expected = mine(x)[0].reshape(21, 9)[taken], ref(x)[0].reshape(21, 9)[taken]
+    close(y, expected, says="8 experts: y of the tokens somebody took")
+
+
+@part(1)
 def test_output_when_every_expert_takes_everything(submission, reference, rng):
     mine, ref, x, _ = build(submission, reference, rng, shape=(3, 4), factor=4.0)
     flat = x.reshape(12, 9)

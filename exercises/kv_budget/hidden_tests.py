@@ -125,6 +125,16 @@ def test_negative_grouped_query_sizes_are_refused(submission, rng, place):
         submission.gqa_cache_bytes(*draw)
 
 
+@part(1)
+@pytest.mark.parametrize("name", ["mha_cache_bytes", "gqa_cache_bytes"])
+def test_a_negative_size_does_not_hide_behind_another(submission, rng, name):
+    layers, heads, d_head, tokens = sizes(rng, *ATTENTION)
+    with raises(ValueError, says="two sizes are negative, whose product is positive"):
+        getattr(submission, name)(layers, -heads, d_head, -tokens)
+    with raises(ValueError, says="one size is negative, another is 0"):
+        getattr(submission, name)(layers, -heads, d_head, 0)
+
+
 LATENT = ((3, 90), (100, 700), (11, 97), (7, 5000))  # layers, d_latent, d_rope, tokens
 WINDOW = ((3, 90), (3, 60), (5, 130))  # layers, key/value heads, d_head
 STATE = ((3, 90), (100, 5000), (3, 200))  # layers, d_model, d_state
@@ -290,6 +300,14 @@ def test_batch_of_a_real_server(submission):
 
 
 @part(3)
+def test_batch_is_not_rounded_by_a_float(submission, rng):
+    # The room is one byte short of `fit` sequences, which a float's 53 bits cannot hold.
+    cache, fit = 2 * rng.integers(2**53, 2**54) + 1, rng.integers(20, 90)
+    mine = submission.max_batch(7 + fit * cache - 1, 7, cache)
+    same(mine, fit - 1, says="one byte is missing for another sequence, in a memory of exabytes")
+
+
+@part(3)
 @pytest.mark.parametrize("place", range(3))
 def test_negative_memory_is_refused(submission, rng, place):
     draw = [90_000 + rng.integers(1, 99), 40_000 + rng.integers(1, 99), 700 + rng.integers(1, 99)]
@@ -326,6 +344,13 @@ def test_decode_before_the_first_token(submission, rng):
 
 
 @part(3)
+def test_decode_without_weights_reads_the_cache(submission, rng):
+    cache, bandwidth = rng.integers(10**9, 10**11), rng.integers(10**12, 9 * 10**12)
+    found = or_refusal(submission.decode_tokens_per_second, 0, cache, bandwidth)
+    close(found, bandwidth / cache, says="the weights take no bytes, and the cache is read")
+
+
+@part(3)
 @pytest.mark.parametrize("place", range(3))
 def test_negative_traffic_is_refused(submission, rng, place):
     draw = [5 * 10**9 + rng.integers(1, 99), 10**9 + rng.integers(1, 99), 2 * 10**12]
@@ -357,6 +382,21 @@ def test_crossover_of_random_layers(submission, reference, rng):
         [reference.crossover_tokens(*draw) for draw in draws],
         says="first length at which the cache reaches the state",
     )
+
+
+@part(3)
+def test_crossover_is_not_rounded_by_a_float(submission, rng):
+    # The state is one number more than `tokens` cached tokens, which a float's 53 bits cannot tell.
+    heads, d_head, tokens = 2 * rng.integers(2**20, 2**21) + 1, 2 * rng.integers(2**29, 2**30) + 1, rng.integers(5, 90)
+    mine = submission.crossover_tokens(tokens * 2 * heads * d_head + 1, 1, heads, d_head)
+    same(mine, tokens + 1, says="the state is one number larger than the cache of the token before")
+
+
+@part(3)
+def test_a_state_of_nothing_is_reached_at_once(submission, rng):
+    heads, d_head = rng.integers(3, 12), rng.integers(8, 70)
+    found = or_refusal(submission.crossover_tokens, rng.integers(500, 9000), 0, heads, d_head)
+    same(found, 0, says="an empty state is reached by zero tokens")
 
 
 @part(3)

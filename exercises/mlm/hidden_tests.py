@@ -8,7 +8,8 @@ straying further are, for both sides together:
     targets at p = 0.4          8.2e-11        one of 10 stretches of 4,000 tokens at 0.15, 7 deviations  1.0e-11
     [MASK] at 0.8               8.1e-11        random or kept at 0.1                                      8.8e-11 each
 
-The 80/10/10 test runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn.  The sum
+The count at p = 0.15 is also taken among 20,000 ordinary tokens between special ones, with the same bound.  The 80/10/10 test
+runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn.  The sum
 over all tests of one run is below 2e-9; two draws of 1,000 tokens that coincide add less than 1e-100.  The promise is
 1e-6.  Answers that fix the number of targets instead of drawing it stray less.
 
@@ -163,6 +164,26 @@ def test_ordinary_tokens_between_special_ones_are_targets(submission, rng):
 
 
 @part(1)
+def test_special_tokens_leave_the_rate_of_the_others_alone(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, ROWS, LENGTH)
+    special = (torch.arange(LENGTH, device=tokens.device) % 2 == 0).repeat(ROWS, 1)
+    _, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator())
+    targets = int((labels != -100).sum())
+    check(
+        abs(targets - 0.15 * N / 2) <= deviation(N / 2, 0.15),
+        "15% of the ordinary tokens have a label, however many special ones there are",
+        seen=rounded(targets / N * 2),
+    )
+
+
+@part(1)
+def test_only_special_mask_says_what_is_special(submission, rng):
+    tokens = rng.integers(0, 9, 3, 100)  # [MASK] itself and the id 0 among them, as ordinary tokens
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 9, 3, rng.generator(), 1.0)
+    same(labels, tokens, says="with mask_prob = 1 every token has its label, whatever its id")
+
+
+@part(1)
 def test_nothing_but_special_tokens(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, 3, 50)
     inputs, labels = submission.mask_tokens(
@@ -215,6 +236,25 @@ def test_every_row_has_targets_of_its_own(submission, rng):
     _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
     patterns = (labels != -100).unique(dim=0).shape[0]
     check(patterns == 5, "the rows of a batch are masked independently", seen=patterns)
+
+
+@part(1)
+def test_every_row_has_roles_of_its_own(submission, rng):
+    tokens = plain_tokens(rng, 3, 1000, 5, 1000)
+    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator(), 1.0)
+    patterns = (inputs == 3).unique(dim=0).shape[0]
+    check(patterns == 5, "whether a target becomes [MASK] is drawn for every row anew", seen=patterns)
+
+
+@part(1)
+def test_every_row_has_random_ids_of_its_own(submission, rng):
+    # About 1,900 pairs of random ids stand in one column; two of 30,000 ids seldom agree.
+    tokens = plain_tokens(rng, 3, 30_000, 20, 1000)
+    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), 30_000, 3, rng.generator(), 1.0)
+    drawn = (inputs != 3) & (inputs != tokens)
+    pairs = drawn[:, None] & drawn[None] & ~torch.eye(20, dtype=torch.bool, device=drawn.device)[:, :, None]
+    agree = share(inputs[:, None] == inputs[None], pairs)
+    check(agree < 0.5, "the random ids of a row are not those of another row", seen=agree)
 
 
 @part(1)

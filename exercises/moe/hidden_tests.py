@@ -387,6 +387,20 @@ def test_loss_keeps_the_dtype_of_the_probabilities(submission, reference, rng):
 
 
 @part(2)
+def test_loss_counts_beyond_256_in_half_precision(submission, reference, rng):
+    n_tokens = 1200 + rng.integers(0, 50)
+    probs = rng.uniform(0.5, 1.0, n_tokens, 3)
+    probs[:, 0] += 1.0
+    probs = (probs / probs.sum(-1, keepdim=True)).to(torch.bfloat16)
+    indices = torch.where(rng.uniform(0.0, 1.0, n_tokens, 1) < 0.8, 0, 1 + rng.integers(0, 2, n_tokens, 1))
+    close(
+        submission.load_balancing_loss(probs, indices),
+        reference.load_balancing_loss(probs, indices),
+        says=f"{n_tokens} tokens in bfloat16, most of them on one expert: counts are exact",
+    )
+
+
+@part(2)
 def test_loss_of_non_contiguous_arguments(submission, reference, rng):
     probs = random_probs(rng, 12, 5)
     indices = crowd(rng, draw_choices(rng, 12, 5, 3), rng.integers(0, 5), 10)

@@ -63,6 +63,17 @@ def test_chinchilla_allocation_by_default(submission, reference, rng):
 
 
 @part(1)
+def test_a_toy_budget_is_not_rounded_to_whole_parameters(submission, reference, rng):
+    draws = [(rng.uniform(500.0, 900.0),), (rng.uniform(2e3, 9e3), rng.uniform(1.5, 4.0))]
+    mine = [pair_of(submission.chinchilla_allocation(*draw)) for draw in draws]
+    expected = [reference.chinchilla_allocation(*draw) for draw in draws]
+    close(mine, expected, says="(N, D) of a small budget, which need not be whole numbers", tol=TOL)
+    sizes = (rng.uniform(0.1, 0.9), rng.uniform(1.1, 1.9))
+    flops = float(submission.training_flops(*sizes))
+    close(flops, reference.training_flops(*sizes), says="FLOPs of sizes that are no whole numbers", tol=TOL)
+
+
+@part(1)
 def test_kaplan_allocation_grows_from_the_reference(submission, reference, rng):
     draws = []
     for growth in (rng.uniform(3, 30), rng.uniform(0.01, 0.3), rng.uniform(1e3, 1e5)):

@@ -1,13 +1,12 @@
 """Hidden tests of T5 span corruption.
 
-`sample_spans` is random, so each draw is held to what is exact (counts, order, gaps), and two statistics are held to
-what chance allows.  Both are sums of differences d_i between two quantities that a right sampler makes exchangeable,
-so each d_i is as likely as -d_i, and given the |d_i| the sum is a Rademacher sum: by Hoeffding's inequality
-P(|sum d_i| >= 6.5 sqrt(sum d_i^2)) <= 2 exp(-6.5^2 / 2) = 1.4e-9, whatever the distribution.  There are six such
-statistics in a run.  The tests that wait for two of many draws to differ meet a right sampler whose draws all
-agree with a chance far below 1e-20 each.  The share of noise in the first half of the text, a mean of 240
-numbers in [0, 1] that a right sampler keeps between 0.45 and 0.55, may lie 0.2 outside: 2 exp(-2 * 240 * 0.2^2) = 9e-9
-by Hoeffding's inequality.  The chance that a run refuses a right sampler stays below 3e-8.
+`sample_spans` is random, so each draw is held to what is exact (counts, order, gaps), and four statistics of 64 draws
+are held to what chance allows.  They are sums of differences d_i between two groups of as many spans (or of as many
+stretches between spans).  A right sampler makes the groups exchangeable, so each d_i is as likely as -d_i, and given
+the |d_i| the sum is a Rademacher sum: by Hoeffding's inequality P(|sum d_i| >= 5.8 sqrt(sum d_i^2)) <=
+2 exp(-5.8^2 / 2) = 9.9e-8, whatever the distribution.  The tests that wait for two draws to differ, or for one of many
+to reach an end of the text, meet a right sampler that disappoints them with a chance below 1e-18.  In all a run refuses
+a right sampler with a chance below 4e-7.
 """
 
 import math
@@ -15,8 +14,8 @@ import math
 import pytest
 import torch
 
-BOUND = 6.5
-DRAWS = 240
+BOUND = 5.8
+DRAWS = 64
 
 
 def drawn_spans(rng, n_spans, at_start=False, at_end=False):
@@ -106,6 +105,13 @@ def test_ids_above_the_sentinels_are_tokens_like_others(submission, reference, r
     same(mine, reference.corrupt_spans(tokens, spans, 2000), says="token ids on both sides of the sentinels")
 
 
+@part(1)
+def test_no_span_leaves_the_text_as_it_is(submission, rng):
+    tokens = [rng.integers(3, 700) for _ in range(rng.integers(2, 9))]
+    mine = submission.corrupt_spans(tokens, [], 32099)
+    same(mine, (tokens, [32099]), says="without a span the targets are the closing sentinel alone")
+
+
 def refused(submission, rng, spans, says):
     tokens = [rng.integers(3, 700) for _ in range(20)]
     with raises(ValueError, says=says):
@@ -116,6 +122,7 @@ def refused(submission, rng, spans, says):
 def test_an_empty_span_is_refused(submission, rng):
     at = rng.integers(4, 12)
     refused(submission, rng, [(1, 3), (at, at)], "a span without a token")
+    refused(submission, rng, [(1, 3), (20, 20)], "a span without a token at the end of the text")
 
 
 @part(1)
@@ -344,40 +351,45 @@ def tilt(differences):
     return (total > BOUND * spread) - (total < -BOUND * spread)
 
 
+def contrast(values):
+    """Twice the contrast of two groups of equal size: first half against last, outer against inner; each in [-1, 1]."""
+    half, quarter = len(values) // 2, len(values) // 4
+    values = values[: 2 * half]
+    whole = sum(values)
+    first = sum(values[:half])
+    outer = sum(values[:quarter]) + sum(values[len(values) - quarter :])
+    inner = sum(values[quarter : 2 * quarter]) + sum(values[len(values) - 2 * quarter : len(values) - quarter])
+    return (2 * first - whole) / whole, (outer - inner) / whole
+
+
 @part(2)
 def test_no_span_is_favoured(submission, rng):
-    lengths, _ = many(submission, rng, 120, 0.25, 5.0)
+    lengths, _ = many(submission, rng, 400, 0.25, 5.0)  # 100 noise tokens in 20 spans
     varied = any(draw != lengths[0] for draw in lengths)
     check(varied, "the lengths of the spans must differ from draw to draw", seen=varied)
-    ends = tilt([spans[0] - spans[-1] for spans in lengths])
-    middle = tilt([spans[1] - spans[-2] for spans in lengths])
-    near = tilt([spans[0] - spans[2] for spans in lengths])
-    fair = (ends, middle, near) == (0, 0, 0)
-    check(fair, "first, middle and last spans must be equally long on average", seen=(ends, middle, near))
+    early, outer = (tilt(column) for column in zip(*map(contrast, lengths), strict=True))
+    check((early, outer) == (0, 0), "early and late, outer and inner spans must be equally long on average", seen=early)
 
 
 @part(2)
 def test_no_stretch_is_favoured(submission, rng):
-    _, between = many(submission, rng, 90, 0.2, 3.0)  # 18 noise tokens, 6 spans, 5 inner gaps
+    _, between = many(submission, rng, 200, 0.25, 2.0)  # 150 kept tokens, 25 spans, 24 stretches between them
     varied = any(draw != between[0] for draw in between)
     check(varied, "the stretches between spans must differ from draw to draw", seen=varied)
-    ends = tilt([gaps[0] - gaps[-1] for gaps in between])
-    middle = tilt([gaps[1] - gaps[-2] for gaps in between])
-    near = tilt([gaps[0] - gaps[2] for gaps in between])
-    says = "first, middle and last stretches between spans must be equally long on average"
-    check((ends, middle, near) == (0, 0, 0), says, seen=(ends, middle, near))
+    early, outer = (tilt(column) for column in zip(*map(contrast, between), strict=True))
+    says = "early and late, outer and inner stretches between spans must be equally long on average"
+    check((early, outer) == (0, 0), says, seen=early)
 
 
 @part(2)
-def test_both_halves_of_the_text_get_their_share(submission, rng):
+def test_spans_reach_both_ends_of_the_text(submission, rng):
+    # In a right sampler the first of 10 spans starts in the first fifth, and the last ends in the last fifth, in most
+    # draws: 64 draws that all miss have a chance below 0.5^64.
     generator = rng.generator()
-    share = 0.0
-    for _ in range(DRAWS):
-        spans = submission.sample_spans(100, generator, 0.3, 3.0)
-        noise = sum(end - start for start, end in spans) or 1
-        share += sum(max(0, min(end, 50) - min(start, 50)) for start, end in spans) / noise / DRAWS
-    place = (share > 0.75) - (share < 0.25)
-    check(place == 0, "about half of the noise must lie in the first half of the text", seen=place)
+    drawn = [submission.sample_spans(100, generator, 0.3, 3.0) for _ in range(DRAWS)]
+    early = any(start < 20 for spans in drawn for start, _ in spans)
+    late = any(end > 80 for spans in drawn for _, end in spans)
+    check(early and late, "spans must come to lie anywhere, near the start and near the end too", seen=(early, late))
 
 
 @part(2)

@@ -44,9 +44,12 @@ def max_batch(hbm_bytes, weight_bytes, cache_bytes_per_sequence):
 def decode_tokens_per_second(weight_bytes, cache_bytes, bandwidth):
     if weight_bytes < 0 or cache_bytes < 0 or bandwidth < 0:
         raise ValueError(f"negative traffic: {weight_bytes}, {cache_bytes}, {bandwidth}")
+    if weight_bytes + cache_bytes == 0:
+        raise ValueError(f"no traffic: {weight_bytes} + {cache_bytes} bytes")
     return bandwidth / (weight_bytes + cache_bytes)
 
 
 def crossover_tokens(d_model, d_state, n_kv_heads, d_head):
     m, s, h, d = _nonneg(list("mshd"), [d_model, d_state, n_kv_heads, d_head]).tolist()
-    return math.ceil(m * s / (2 * h * d))
+    whole, rest = divmod(m * s, 2 * h * d)
+    return whole + (rest > 0)

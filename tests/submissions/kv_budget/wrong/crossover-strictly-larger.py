@@ -65,6 +65,8 @@ def max_batch(hbm_bytes, weight_bytes, cache_bytes_per_sequence):
 
 @sizes_checked
 def decode_tokens_per_second(weight_bytes, cache_bytes, bandwidth):
+    if sum((weight_bytes, cache_bytes)) == 0:
+        raise ValueError(f"nothing to read: {weight_bytes}, {cache_bytes}")
     return (1 + 0.0) * bandwidth / sum((weight_bytes, cache_bytes))
 
 

@@ -40,6 +40,8 @@ def max_batch(hbm_bytes, weight_bytes, cache_bytes_per_sequence):
 def decode_tokens_per_second(weight_bytes, cache_bytes, bandwidth):
     _size(weight_bytes, cache_bytes, bandwidth)
     seconds = weight_bytes / bandwidth + cache_bytes / bandwidth
+    if not seconds:
+        raise ValueError(f"a step of {weight_bytes} and {cache_bytes} bytes takes no time")
     return 1.0 / seconds
 
 

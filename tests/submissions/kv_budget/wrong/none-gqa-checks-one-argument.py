@@ -54,6 +54,8 @@ def max_batch(hbm_bytes, weight_bytes, cache_bytes_per_sequence):
 
 def decode_tokens_per_second(weight_bytes, cache_bytes, bandwidth):
     check_all(weight_bytes, cache_bytes, bandwidth)
+    if not (weight_bytes or cache_bytes):
+        raise ValueError(f"{weight_bytes} and {cache_bytes} bytes to read")
     return float(Fraction(bandwidth) / (Fraction(weight_bytes) + Fraction(cache_bytes)))
 
 

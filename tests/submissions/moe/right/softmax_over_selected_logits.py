@@ -24,6 +24,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs, indices):
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     tokens, experts = probs.shape
     f = torch.stack([(indices == e).sum() for e in range(experts)]) / (tokens * indices.shape[1])
     return experts * torch.sum(f.to(probs.dtype) * probs.mean(dim=0))

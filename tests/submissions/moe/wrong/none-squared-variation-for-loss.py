@@ -23,6 +23,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs: Tensor, indices: Tensor) -> Tensor:
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     E = probs.size(1)
     f = nn.functional.one_hot(indices.flatten(), E).double().mean(0)
     P = probs.double().mean(0)

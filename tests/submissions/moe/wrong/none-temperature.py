@@ -31,6 +31,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs, indices):
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     e = probs.shape[1]
     counts = [0] * e
     for row in indices.tolist():

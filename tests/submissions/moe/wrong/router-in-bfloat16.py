@@ -26,6 +26,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs, indices):
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     E = probs.shape[-1]
     chosen = F.one_hot(indices, E).sum(1).to(probs.dtype)  # (N, E)
     density = chosen.mean(0) / indices.shape[1]

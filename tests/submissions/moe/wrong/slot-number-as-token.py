@@ -24,6 +24,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs, indices):
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     n, e = probs.shape
     hits = torch.zeros(e, device=probs.device, dtype=torch.float32)
     hits.scatter_add_(0, indices.reshape(-1), torch.ones(indices.numel(), device=probs.device))

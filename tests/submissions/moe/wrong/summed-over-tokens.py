@@ -25,6 +25,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs, indices):
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     n, e = probs.shape
     per_expert = torch.zeros_like(probs).scatter_(1, indices, 1.0).sum(0)
     return (per_expert * probs.sum(0)).sum() * e / (n * indices.shape[1])

@@ -25,6 +25,8 @@ class TopKRouter(nn.Module):
 
 
 def load_balancing_loss(probs, indices):
+    if probs.shape[0] == 0:
+        raise ValueError(f"no tokens: {tuple(probs.shape)}")
     e = probs.shape[1]
     with torch.no_grad():
         f = torch.bincount(indices.flatten(), minlength=e).to(probs) / indices.numel()

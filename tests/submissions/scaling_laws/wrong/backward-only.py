@@ -48,7 +48,7 @@ def optimal_allocation(compute, A, B, alpha, beta):
 
 def fit_power_law(x, y):
     x, y = np.array([float(v) for v in x]), np.array([float(v) for v in y])
-    if x.size == 0 or np.any(x <= 0) or np.any(y <= 0):
+    if x.size == 0 or x.size != y.size or np.any(x <= 0) or np.any(y <= 0):
         raise ValueError(f"need positive points, got x={x}, y={y}")
     if np.all(x == x[0]):
         raise ValueError(f"one distinct x: {x[0]}")

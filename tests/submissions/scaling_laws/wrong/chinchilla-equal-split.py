@@ -51,7 +51,7 @@ def optimal_allocation(compute, A, B, alpha, beta):
 
 
 def fit_power_law(x, y):
-    pairs = list(zip(x, y))
+    pairs = list(zip(x, y, strict=True))
     if not pairs or any(u <= 0 or v <= 0 for u, v in pairs):
         raise ValueError(f"need positive points, got {pairs[:5]}")
     if len({u for u, _ in pairs}) == 1:

@@ -49,8 +49,8 @@ def optimal_allocation(compute, A, B, alpha, beta):
 
 
 def fit_power_law(x, y):
-    if len(x) == 0:
-        raise ValueError("no points")
+    if len(x) == 0 or len(x) != len(y):
+        raise ValueError(f"{len(x)} x for {len(y)} y")
     for value in [*x, *y]:
         positive(value=value)
     if min(x) == max(x):

@@ -52,8 +52,8 @@ def optimal_allocation(compute, A, B, alpha, beta):
 
 
 def fit_power_law(x, y):
-    if not list(x):
-        raise ValueError("x is empty (0 points)")
+    if not list(x) or len(x) != len(y):
+        raise ValueError(f"{len(x)} x and {len(y)} y")
     _check(x)
     _check(y)
     if len(dict.fromkeys(x)) == 1:
