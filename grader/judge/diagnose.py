@@ -120,7 +120,8 @@ class _Evidence:
 
         Every candidate is tried on a few probing tests, quick ones of every part first; only what explains a
         probe is looked at in full.  With `whole_only`, candidates must explain everything, so one probe will do,
-        and a scan that the budget cuts short proves nothing.
+        and a scan that the budget cuts short proves nothing.  Otherwise a scan that is cut short proves only what
+        explains every failing test: part of them may have rivals that were not reached.
         """
         deadline = time.monotonic() + budget_seconds
         kept: dict[_Set, tuple[str, ...]] = {}
@@ -132,7 +133,7 @@ class _Evidence:
             probe, left = left[0], left[1:]
             for candidate in candidates:
                 if time.monotonic() > deadline:
-                    return {} if whole_only else kept
+                    return {} if whole_only else self._whole(kept)
                 if candidate in tried or not explains(self.runs.ended(probe.test, *candidate), probe):
                     continue
                 tried.add(candidate)
@@ -145,11 +146,9 @@ class _Evidence:
 
     def unique(self, explained: dict[_Set, tuple[str, ...]]) -> dict[_Set, tuple[str, ...]]:
         """The candidates whose evidence no other candidate shares."""
-        whole = [candidate for candidate, tests in explained.items() if len(tests) == len(self.failing)]
-        if len(whole) == 1:
-            return {whole[0]: explained[whole[0]]}
+        whole = self._whole(explained)
         if whole:
-            return {}
+            return whole if len(whole) == 1 else {}
         speaking = {end.test.id for end in self.failing if _informative(end)}
         named: dict[_Set, tuple[str, ...]] = {}
         for candidate, tests in explained.items():
@@ -157,6 +156,10 @@ class _Evidence:
             if any(test in speaking and test not in rivals for test in tests):
                 named[candidate] = tests
         return named
+
+    def _whole(self, explained: dict[_Set, tuple[str, ...]]) -> dict[_Set, tuple[str, ...]]:
+        """The candidates that explain every failing test."""
+        return {candidate: tests for candidate, tests in explained.items() if len(tests) == len(self.failing)}
 
     def _probes(self) -> list[Ended]:
         """The failing tests, the quickest of each part first."""
