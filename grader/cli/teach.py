@@ -190,14 +190,6 @@ def report(out: Path, feedback: str, visibility: str, as_json: bool) -> int:
     return _conclude(book, written, out, as_json)
 
 
-@click.command()
-@click.argument("name")
-@click.option("--code", required=True, help="The code your instructor gave out for this exercise.")
-def reveal(name: str, code: str) -> int:
-    """Open the sealed exercise NAME with its code: the annotated solution, the hidden tests, the known mistakes."""
-    return reveal_with_code(name, code)
-
-
 @classroom.command()
 @click.option(
     "--isolation",
