@@ -39,7 +39,7 @@ class Follower:
         """Take the next event."""
         match event:
             case Judged():
-                self._held = event.attempt
+                self._held = event.attempt if event.whole else None
             case Diagnosing():
                 self._held = None  # the verdict is not whole before the mistake has its name
                 self._say("which mistake is it?")

@@ -71,7 +71,9 @@ class Screen:
             out.print(Text(f"failure {shown + 1} of {len(failing)}", "dim"))
         for block in target_blocks(attempt, out.width):
             out.print(block)
-        if attempt.passed:
+        if attempt.passed and not whole:
+            out.print(Text("The tests pass; costs are being measured …", "dim"))
+        elif attempt.passed:
             out.print(Text("Everything passes. Press q, then kit list for the next one.", "green"))
         self._foot()
 

@@ -82,9 +82,10 @@ class Measuring(msgspec.Struct, frozen=True, tag="measuring"):
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
-    """The verdict on values and costs, before the speed targets are measured."""
+    """The verdict so far: on the tests alone, and, when `whole`, with mistakes named and costs held to their targets."""
 
     attempt: Attempt
+    whole: bool = True
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):

@@ -201,9 +201,9 @@ class Judge:
             results.append(_result(end, printed))
             progress(Tested(results[-1]))
         self._settle_bugs(pack, ended, order)
+        progress(Judged(_attempt(pack.exercise, order, results, (), load_error), whole=False))
         named: tuple[Diagnosis, ...] = ()
         if order.diagnose and any(end.outcome is not Outcome.PASSED for end in ended):
-            progress(Judged(_attempt(pack.exercise, order, results, (), load_error)))
             progress(Diagnosing())
             named = diagnose(pack, ended, self.runs(pack, order))
         attempt = _attempt(pack.exercise, order, results, named, load_error)
