@@ -11,8 +11,8 @@ G = H / H_kv, d = d_head.
 
 Cost, per token and layer: the projections are 2 d_model (2 H + 2 H_kv) d FLOPs; attention over S keys is 4 H d S FLOPs
 in training and in decoding alike.  GQA does not change those: it divides what decoding must *read*, the cache of
-2 H_kv d numbers a token, by G.  At decode the arithmetic intensity of attention is about G FLOPs a byte, which is why the
-expanded keys are never written to memory here: q is viewed as (B, H_kv, G T, d) instead.
+2 H_kv d numbers a token, by G.  At decode the arithmetic intensity of attention is about G FLOPs a byte, which is why
+the expanded keys are never written to memory here: q is viewed as (B, H_kv, G T, d) instead.
 """
 
 import math

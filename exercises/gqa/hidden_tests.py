@@ -67,7 +67,7 @@ def test_the_future_does_not_change_the_past(submission, reference, rng):
     x = rng.normal(2, 9, 48)
     changed = x.clone()
     changed[:, 5:] = rng.normal(2, 4, 48)
-    close(mine(changed)[0][:, :5], ref(x)[0][:, :5], says="tokens after position 4 changed; the outputs up to there must not")
+    close(mine(changed)[0][:, :5], ref(x)[0][:, :5], says="tokens after position 4 changed")
 
 
 @part(1)
@@ -239,7 +239,7 @@ def test_a_chunk_is_causal_inside_and_sees_all_that_is_cached(submission, refere
     changed = x.clone()
     changed[:, 6:] = rng.normal(2, 2, 60)
     past = tuple(plain(t) for t in past)
-    close(mine(changed[:, 3:], kv_cache=past)[0][:, :3], ref(x)[0][:, 3:6], says="tokens 3..5 with three cached; the tokens after them changed")
+    close(mine(changed[:, 3:], kv_cache=past)[0][:, :3], ref(x)[0][:, 3:6], says="tokens 3..5 after three cached ones")
 
 
 @part(2)
@@ -282,7 +282,7 @@ def test_two_continuations_of_one_cache_do_not_disturb_each_other(submission, re
     _, left_cache = mine(left[:, :1], kv_cache=cache, use_cache=True)
     y_right, _ = mine(right[:, :1], kv_cache=cache, use_cache=True)
     y_left, _ = mine(left[:, 1:], kv_cache=left_cache, use_cache=True)
-    close(y_right, ref(torch.cat([prompt, right[:, :1]], 1))[0][:, -1:], says="a second continuation of the same prompt")
+    close(y_right, ref(torch.cat([prompt, right[:, :1]], 1))[0][:, -1:], says="a second continuation of a prompt")
     close(y_left, ref(torch.cat([prompt, left], 1))[0][:, -1:], says="the first continuation, gone on with afterwards")
 
 
@@ -327,7 +327,9 @@ def test_gradients_reach_the_cache_and_the_input(submission, reference, rng):
     x_ref, k_ref, v_ref = (t.detach().clone().requires_grad_() for t in (x, k, v))
     w, w_cache = rng.normal(2, 3, 48), rng.normal(2, 2, 7, 8)
     y, cache = mine(x, kv_cache=(k, v), use_cache=True)
-    check(y.requires_grad and cache[0].requires_grad and cache[1].requires_grad, "the output and the cache must carry gradients")
+    check(
+        y.requires_grad and cache[0].requires_grad and cache[1].requires_grad, "output and cache must carry gradients"
+    )
     ((y * w).sum() + (cache[0] * w_cache).sum() - (cache[1] * w_cache).sum()).backward()
     y, cache = ref(x_ref, kv_cache=(k_ref, v_ref), use_cache=True)
     ((y * w).sum() + (cache[0] * w_cache).sum() - (cache[1] * w_cache).sum()).backward()

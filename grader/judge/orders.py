@@ -82,7 +82,7 @@ class Measuring(msgspec.Struct, frozen=True, tag="measuring"):
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
-    """The verdict so far: on the tests alone, and, when `whole`, with mistakes named and costs held to their targets."""
+    """The verdict so far: on the tests alone; when `whole`, with mistakes named and costs held to their targets."""
 
     attempt: Attempt
     whole: bool = True
