@@ -268,7 +268,7 @@ def test_block_gradients(submission, reference, rng):
 
 @part(2)
 def test_block_with_silent_sublayers_is_the_identity(submission, reference, rng):
-    mine, ref = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
+    mine, _ = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
     silent = {
         name: torch.zeros_like(tensor) if name.endswith(("o_proj.weight", "w_down.weight")) else tensor
         for name, tensor in mine.state_dict().items()

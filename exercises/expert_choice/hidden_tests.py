@@ -232,6 +232,14 @@ def test_nothing_is_kept_from_one_call_to_the_next(submission, reference, rng):
 
 
 @part(1)
+def test_every_call_has_a_capacity_of_its_own(submission, reference, rng):
+    mine, ref, short, _ = build(submission, reference, rng, shape=(1, 8))
+    long = clear_tokens(rng, ref, 24, 1.0)
+    for flat in (short[0], long, short[0]):
+        same_route(mine.route(flat), ref.route(flat), flat.shape[0], f"{flat.shape[0]} tokens, after another number")
+
+
+@part(1)
 def test_layer_in_eval_mode(submission, reference, rng):
     mine, ref, x, taken = build(submission, reference, rng)
     mine.eval()
@@ -304,6 +312,15 @@ def test_experts_per_token_counts(submission, reference, rng):
         expected = reference.experts_per_token(tokens, n_tokens)
         says = f"{n_experts} experts that took {capacity} of {n_tokens} tokens"
         close(counts.double(), expected.double(), says=says, trivial_ok=True)
+
+
+@part(2)
+def test_experts_that_took_the_same_tokens_all_count(submission, rng):
+    row = rng.permutation(5)[:3]
+    mine = submission.experts_per_token(torch.stack([row, row, row]), 7)
+    expected = torch.zeros(7, dtype=torch.int64)
+    expected[row] = 3
+    check(mine.tolist() == expected.tolist(), "three experts took the same tokens", seen=mine)
 
 
 @part(2)

@@ -674,6 +674,13 @@ def test_capacity_that_is_a_whole_number_stays_as_it_is(submission, reference, r
 
 
 @part(4)
+def test_a_larger_whole_number_stays_as_it_is(submission, reference, rng):
+    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 4, 5, 0.5, 12)  # 5 exactly
+    close(mine(x)[0], ref(x)[0], says="0.5 * 20 * 2 / 4 = 5 tokens: y")
+    same_usage(mine, ref, "0.5 * 20 * 2 / 4 = 5 tokens: usage")
+
+
+@part(4)
 def test_capacity_below_one_token_is_one_token(submission, reference, rng):
     choices = crowd(rng, draw_choices(rng, 6, 4, 2), rng.integers(0, 4), 4)
     mine, ref, x = build(submission, reference, rng, shape=(2, 3), n_experts=4, choices=choices, capacity_factor=0.125)

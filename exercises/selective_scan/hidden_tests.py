@@ -151,7 +151,9 @@ def test_as_many_channels_as_states(submission, reference, rng):
     right = reference.selective_scan(*args)
     close(submission.selective_scan(*args), right, says="d = N = 4: B and C are shared by channels, not by states")
     args = inputs(rng, 5, 5, 5, 5)
-    close(submission.selective_scan(*args), reference.selective_scan(*args), says="batch, time, channels, states: all 5")
+    close(
+        submission.selective_scan(*args), reference.selective_scan(*args), says="batch, time, channels, states: all 5"
+    )
 
 
 @part(1)

@@ -130,7 +130,7 @@ def test_no_digits_are_lost_on_the_way_to_zero(submission, rng):
     close(
         B_bar,
         torch.expm1(delta * A) / A * B,
-        says="B_bar in float64 for sizes of A from 1e-9 to 1: an approximation for small A must hold where it takes over",
+        says="B_bar in float64 for sizes of A from 1e-9 to 1: an approximation for small A must hold where it begins",
     )
 
 

@@ -1,4 +1,4 @@
-"""What is asked of cross_entropy: losses, log-sum-exps, ignored targets, layouts; then bytes, sectors and the compiler."""
+"""What is asked of cross_entropy: losses, log-sum-exps, ignored targets, layouts; bytes, sectors and the compiler."""
 
 PRECISIONS = (torch.float32, torch.float16, torch.bfloat16)
 
