@@ -8,9 +8,10 @@ straying further are, for both sides together:
     targets at p = 0.4          8.2e-11        one of 10 stretches of 4,000 tokens at 0.15, 7 deviations  1.0e-11
     [MASK] at 0.8               8.1e-11        random or kept at 0.1                                      8.8e-11 each
 
-The count at p = 0.15 is also taken among 20,000 ordinary tokens between special ones, with the same bound.  The 80/10/10
-test runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn.  The sum over all tests of one run is below 2e-9; two draws of 1,000 tokens that coincide add less than 1e-100.  The promise is
-1e-6.  Answers that fix the number of targets instead of drawing it stray less.
+The count at p = 0.15 is also taken among 20,000 ordinary tokens between special ones, with the same bound. The
+80/10/10 test runs at two rates; at mask_prob = 0.6 the bound is taken for the targets that were drawn. The sum
+over all tests of one run is below 2e-9; two draws of 1,000 tokens that coincide add less than 1e-100. The promise
+is 1e-6. Answers that fix the number of targets instead of drawing it stray less.
 
 What a check records is rounded coarsely, so that it depends on the submission's rule and not on its draws.
 """
