@@ -7,6 +7,7 @@ no driver.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import warnings
@@ -20,7 +21,14 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.interpreter import GridExecutor, InterpretedFunction, ReduceOps, ScanOps, TensorHandle
+from triton.runtime.interpreter import (
+    FunctionRewriter,
+    GridExecutor,
+    InterpretedFunction,
+    ReduceOps,
+    ScanOps,
+    TensorHandle,
+)
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from grader.meter.triton_meter_builder import ORIGIN, MeteringBuilder
@@ -201,6 +209,22 @@ def _numpy_dtypes(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return numpy_dtype
 
 
+class _LoopVariables(ti.ASTTransformer):  # type: ignore[misc]
+    """Makes the variable of a loop over ``range`` a tensor, as it is on a GPU (``row.to(tl.int64)``)."""
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        """Convert the variable first thing in the body; a static range counts in Python."""
+        node = self.generic_visit(node)
+        called = node.iter.func if isinstance(node.iter, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        if name == "range" and isinstance(node.target, ast.Name):
+            convert = ast.parse(f"{node.target.id} = interpreter_semantic.to_tensor({node.target.id}, False)").body[0]
+            for part in ast.walk(convert):
+                ast.copy_location(part, node)
+            node.body.insert(0, convert)
+        return node
+
+
 @contextmanager
 def patched(ledger: Ledger) -> Iterator[None]:
     """Replace the interpreter's parts for the time of one metered call."""
@@ -232,6 +256,7 @@ def patched(ledger: Ledger) -> Iterator[None]:
         replace(ReduceOps, "generic_reduce", _reduce_slices)
         replace(ScanOps, "generic_scan", _scan_slices)
         replace(Autotuner, "_bench", tune)
+        replace(FunctionRewriter, "ast_transformer", _LoopVariables())
         yield
 
 

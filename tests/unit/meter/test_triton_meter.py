@@ -241,6 +241,13 @@ def test_a_scan_and_a_sort_of_a_whole_block_are_quick_and_right():
     assert torch.equal(metered(samples.sort, b).result, b.sort().values)
 
 
+def test_a_loop_variable_is_a_tensor_as_on_a_gpu():
+    x = torch.randn(5, 20)
+    call = metered(samples.loops, x)
+    torch.testing.assert_close(call.result, x + 1)
+    assert call.report.faults == ()
+
+
 def test_a_fall_back_to_torch_names_the_operation():
     call = metered(samples.falls_back, torch.randn(8, 8))
     assert [fault.tensor for fault in call.report.faults if fault.kind is FaultKind.TORCH_OP] == ["_softmax"]

@@ -315,6 +315,23 @@ def recurrence(a, b):
 
 
 @triton.jit
+def loop_kernel(x_ptr, y_ptr, rows, n, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        base = row.to(tl.int64) * n
+        for start in tl.range(0, n, BLOCK):
+            at = base + start + tl.arange(0, BLOCK)
+            inside = start + tl.arange(0, BLOCK) < n
+            for step in tl.static_range(2):
+                tl.store(y_ptr + at, tl.load(x_ptr + at, mask=inside) + (step * 1), mask=inside)
+
+
+def loops(x):
+    y = torch.empty_like(x)
+    loop_kernel[(2,)](x, y, *x.shape, BLOCK=8)
+    return y
+
+
+@triton.jit
 def sort_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(y_ptr + at, tl.sort(tl.load(x_ptr + at)))
