@@ -194,6 +194,11 @@ class Zygote:
         return True
 
     @property
+    def pid(self) -> int:
+        """The process id of the zygote, or of the sandbox it runs in."""
+        return self._pid
+
+    @property
     def alive(self) -> bool:
         """Whether the zygote still runs and obeys."""
         if self._gone:

@@ -209,9 +209,9 @@ class Judge:
         attempt = _attempt(pack.exercise, order, results, named, load_error)
         if on_kernels:
             attempt = msgspec.structs.replace(attempt, ran_on=kernels.ran_on(results))
-        with self._loads(pack, order) as fresh:
-            mine = functools.partial(self.zygote, order.isolation)
-            attempt = self._targets.measure(pack, attempt, order, fresh, mine, progress)
+        loads = functools.partial(self._loads, pack, order)
+        mine = functools.partial(self.zygote, order.isolation)
+        attempt = self._targets.measure(pack, attempt, order, loads, mine, progress)
         return msgspec.structs.replace(attempt, seconds=round(time.monotonic() - started, 3))
 
     def pack(self, order: GradeOrder) -> Pack:

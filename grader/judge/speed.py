@@ -36,6 +36,11 @@ TIMED_MEMORY_BYTES = 3072 * limits.MEBIBYTE
 class Hosts(Protocol):
     """Starts processes (see `grader.host.process.Zygote`)."""
 
+    @property
+    def pid(self) -> int:
+        """The process below which they run."""
+        ...
+
     def host(self, bounds: limits.Limits) -> Host:
         """A fresh host."""
         ...
@@ -156,9 +161,12 @@ class SpeedJudge:
             for zygote, load, trusted in ((self._mine, self._load, False), (self._theirs, solution, True)):
                 host = zygote.host(self._bounds)
                 hosts.append(host)
+                side = TimedSide(host, SAMPLE_SECONDS, trusted)
+                if not trusted:
+                    side.watch(zygote.pid)
                 view = Submission(_Channel(host, self._pack.exercise.timeout_seconds, trusted), self._pack.reference)
                 view.load(load.source, load.filename, load.seed)
-                made.append((TimedSide(host, SAMPLE_SECONDS, trusted), view))
+                made.append((side, view))
             yield _Sides(*made[0], *made[1])
         finally:
             for host in hosts:

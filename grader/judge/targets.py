@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -54,7 +55,7 @@ class Targets:
         pack: Pack,
         attempt: Attempt,
         order: GradeOrder,
-        fresh: Callable[[], Submission],
+        loads: Callable[[], AbstractContextManager[Callable[[], Submission]]],
         mine: Callable[[], Zygote],
         progress: Callable[[Progress], None],
     ) -> Attempt:
@@ -64,7 +65,7 @@ class Targets:
             pack: the exercise.
             attempt: its tests' verdict.
             order: what was asked for.
-            fresh: a fresh load of the submission, for costs.
+            loads: opens a source of fresh loads of the submission, for costs; none is left when it closes.
             mine: the zygote of the submission's hosts, for speed.
             progress: told of every target, and of the verdict on the values and costs before any time is measured.
 
@@ -81,9 +82,10 @@ class Targets:
         benchmarks = self._benchmarks(pack)
         if self._preparing is not None:
             self._preparing.join()
-        costs = measure_costs(
-            pack, benchmarks, passing, fresh, order.seed, order.device, lambda name: progress(Measuring(name))
-        )
+        with loads() as fresh:
+            costs = measure_costs(
+                pack, benchmarks, passing, fresh, order.seed, order.device, lambda name: progress(Measuring(name))
+            )
         attempt = _with_costs(attempt, costs)
         missed = [cost for cost in costs if not cost.passed]  # a missed stretch is told its cause too
         if missed and order.diagnose:

@@ -56,6 +56,7 @@ class TimedSide:
         self._fingerprints: list[bytes] = []
         self._wall_ns = 0
         self._cpu_start_ns = 0
+        self._root, self._expected = 0, set[int]()
 
     def run(self, request: wire.Timed) -> tuple[int, int]:
         """Run the calls of a request.
@@ -105,6 +106,16 @@ class TimedSide:
             if fingerprint(value) == self._fingerprints[place]:
                 return value
         raise self._fault("tampering: a timed call's answer is not the one that was there when the clock stopped")
+
+    def watch(self, root: int) -> None:
+        """Remember what runs below the process `root`, before the code to be timed is loaded."""
+        self._root, self._expected = root, descendants(root)
+
+    def refuse_company(self) -> None:
+        """Raise TestFault when the timed code keeps processes of its own: they could slow the other side."""
+        strays = descendants(self._root) - self._expected - {self._host.pid} if self._root else set()
+        if strays:
+            raise self._fault("the timed code keeps processes of its own running")
 
     def start_accounts(self) -> None:
         """Begin to hold CPU time against wall time."""
@@ -174,6 +185,8 @@ class Comparison:
         """One sample of the reference, in ns."""
         request = self._request(self._their_callee, self._their_draw, repetitions, draw)[0]
         wall_ns, inside_ns = self._theirs.run(request)
+        if draw < 0 or self._chance.random() < 0.2:
+            self._mine.refuse_company()
         if repetitions != self._repetitions:
             # Shorter samples say nothing of longer ones.
             self._repetitions, self._samples = repetitions, 0
@@ -250,6 +263,25 @@ class _Nobody:
 
     def ask(self, request: wire.Request) -> wire.Reply:
         raise wire.ProtocolError("a timed call's answer refers to an object")
+
+
+def descendants(pid: int) -> set[int]:
+    """Living processes below a process, as far as they can be seen."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] not in ("Z", "X"):
+            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting += below
+    return found
 
 
 def cpu_ns(pid: int) -> int:

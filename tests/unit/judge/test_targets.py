@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import textwrap
 from collections.abc import Iterator
@@ -159,6 +160,10 @@ def loaded(pack: Pack, source: str) -> Submission:
     return submission
 
 
+def loads_of(pack: Pack, source: str):
+    return lambda: contextlib.nullcontext(lambda: loaded(pack, source))
+
+
 def costs_of(pack: Pack, source: str):
     found = measure_costs(pack, load_benchmarks(pack), [1], lambda: loaded(pack, source), 5)
     return {cost.name: cost for cost in found}
@@ -287,7 +292,7 @@ def measured(pack: Pack, source: str, passed: bool = True, **changes) -> tuple[A
         raise AssertionError("no host is needed")
 
     targets = Targets(no_zygote)
-    attempt = targets.measure(pack, attempt_of(passed), order, lambda: loaded(pack, source), no_zygote, events.append)
+    attempt = targets.measure(pack, attempt_of(passed), order, loads_of(pack, source), no_zygote, events.append)
     return attempt, events
 
 
@@ -444,9 +449,7 @@ def test_the_verdict_on_values_and_costs_comes_before_any_timing(pack, zygotes):
     events: list = []
     order = GradeOrder("mini", "", SOLUTION.encode(), "mini.py", "mini.py", seed=5, speed=True)
     targets = Targets(lambda: zygotes[1])
-    attempt = targets.measure(
-        pack, attempt_of(), order, lambda: loaded(pack, SOLUTION), lambda: zygotes[0], events.append
-    )
+    attempt = targets.measure(pack, attempt_of(), order, loads_of(pack, SOLUTION), lambda: zygotes[0], events.append)
     kinds = [event.name if isinstance(event, Measuring) else type(event) for event in events]
     assert kinds == ["FLOPs", "bytes", Judged, "layer", "growth of total"]
     assert next(event for event in events if isinstance(event, Judged)).attempt.passed
