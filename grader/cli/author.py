@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -86,11 +88,17 @@ def check(slugs: tuple[str, ...], seeds: int, static: bool, submissions: Path | 
     click.secho(
         f"{'exercise':<{width}}  {'format':<6}  {'solution':<8}  {'stub':<5}  mistakes  right  wrong", bold=True
     )
-    for slug in wanted:
+
+    def all_findings(slug: str) -> list[Finding]:
         findings = authoring.read_through(catalogue, slug)
         if not static and all(finding.holds for finding in findings if finding.kind == "exercise.toml"):
             findings += authoring.prove(catalogue, slug, seeds, folder)
-        bad += _show_row(slug, findings, width, verbose)
+        return findings
+
+    # Proofs are processes of their own, on one thread each: as many at a time as there are cores.
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        for slug, findings in zip(wanted, pool.map(all_findings, wanted), strict=True):
+            bad += _show_row(slug, findings, width, verbose)
     if not slugs:
         bad += _show_faults(authoring.stray_content(catalogue), verbose)
     click.echo(f"\n{len(wanted)} exercises, " + (f"{bad} faults" if bad else "everything holds"))
