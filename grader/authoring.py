@@ -26,7 +26,7 @@ from grader.paths import CONTENT_VARIABLE
 PROMPT_HEADINGS = ("Formula", "Signatures", "Conventions", "Parts", "Worked example", "What the interviewer asks next")
 TOTAL_POINTS = 10
 MAX_STARS = 3
-PROOF_SECONDS_PER_SEED = 300.0
+PROOF_SECONDS_PER_SEED = 1200.0
 
 _FILES = frozenset({"exercise.toml", "prompt.md", "hints.md", "hidden_tests.py", "mistakes.toml", "benchmarks.py"})
 _CONTENT_IMPORTS = frozenset({"torch", "numpy", "math", "triton"}) | sys.stdlib_module_names
