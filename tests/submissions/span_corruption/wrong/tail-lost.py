@@ -11,7 +11,7 @@ def corrupt_spans(tokens, spans, first_sentinel):
         raise ValueError(f"spans {spans} must be increasing inside 0..{len(tokens)}")
     ids = range(first_sentinel, first_sentinel - len(spans) - 1, -1)
     starts, ends = [s for s, _ in spans], [e for _, e in spans]
-    inputs = list(tokens[: starts[0]]) if spans else list(tokens)
+    inputs = list(tokens[: starts[0]]) if spans else []
     targets = []
     for i, (start, end) in enumerate(spans):
         following = starts[i + 1] if i + 1 < len(spans) else end
