@@ -253,6 +253,15 @@ def test_counts_of_drawn_sizes(submission, reference, rng):
 
 
 @part(2)
+def test_all_experts_and_the_shared_ones_may_be_active(submission, rng):
+    for n_experts in (1, rng.integers(2, 9)):
+        d_model, d_ff, n_shared = rng.integers(10, 90), rng.integers(10, 90), rng.integers(2, 5)
+        counts = submission.moe_parameter_counts(d_model, d_ff, n_experts, n_experts, n_shared)
+        everything = 3 * d_model * d_ff * (n_experts + n_shared)
+        same(counts, (everything, everything), says="k = n_experts: (total, active) with shared experts")
+
+
+@part(2)
 def test_no_shared_expert_is_the_default(submission, reference, rng):
     sizes = (rng.integers(5, 50), rng.integers(5, 50), 7, 3)
     expected = reference.moe_parameter_counts(*sizes)
