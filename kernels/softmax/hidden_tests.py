@@ -49,7 +49,8 @@ def test_large_values_do_not_overflow(submission, rng):
     x = rng.normal(2, 50) * 100
     close(submission.softmax(x), normalised(x), says="entries up to 300")
     x = rng.normal(2, 50) + 1e4
-    close(submission.softmax(x), normalised(x), says="entries around +10000")
+    # One step of float32 at 10000 is 0.001: who scales by log2(e) or subtracts a log-sum-exp rounds there.
+    close(submission.softmax(x), normalised(x), says="entries around +10000", tol=5e-3)
 
 
 @part(1)

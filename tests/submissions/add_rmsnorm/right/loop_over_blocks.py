@@ -10,7 +10,9 @@ def fused(x, res, w, y, h, sx, sr, D, eps, inv_d, BLOCK: tl.constexpr):
     r = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     m = c < D
-    s = tl.load(x + r * sx + c, mask=m, other=0).to(tl.float32) + tl.load(res + r * sr + c, mask=m, other=0).to(tl.float32)
+    s = tl.load(x + r * sx + c, mask=m, other=0).to(tl.float32) + tl.load(res + r * sr + c, mask=m, other=0).to(
+        tl.float32
+    )
     inv = tl.rsqrt(tl.sum(s * s) * inv_d + eps)
     g = tl.load(w + c, mask=m)
     tl.store(y + r * D + c, s * inv * g.to(tl.float32), mask=m)

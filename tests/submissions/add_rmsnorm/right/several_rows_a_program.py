@@ -28,7 +28,18 @@ def add_rmsnorm(x, residual, weight, eps=1e-6):
     cols = triton.next_power_of_2(D)
     rows = max(1, 2048 // cols)
     rows_kernel[(triton.cdiv(T, rows),)](
-        x, residual, weight, y, h, x.stride(0), residual.stride(0), T, D, eps, ROWS=rows, COLS=cols,
+        x,
+        residual,
+        weight,
+        y,
+        h,
+        x.stride(0),
+        residual.stride(0),
+        T,
+        D,
+        eps,
+        ROWS=rows,
+        COLS=cols,
         num_warps=max(4, min(16, cols // 512)),
     )
     return y, h

@@ -10,7 +10,9 @@ def k(x, r, w, y, h, sx, sr, D, eps, B: tl.constexpr):
     i = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, B)
     m = j < D
-    s = tl.load(x + i * sx + j, mask=m, other=0).to(tl.float32) + tl.load(r + i * sr + j, mask=m, other=0).to(tl.float32)
+    s = tl.load(x + i * sx + j, mask=m, other=0).to(tl.float32) + tl.load(r + i * sr + j, mask=m, other=0).to(
+        tl.float32
+    )
     variance = tl.sum(s * s, axis=0) / B
     out = s * tl.rsqrt(variance + eps) * tl.load(w + j, mask=m, other=0).to(tl.float32)
     tl.store(y + i * D + j, out, mask=m)

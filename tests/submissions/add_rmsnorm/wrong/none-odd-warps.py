@@ -10,7 +10,9 @@ def k(x, r, w, y, h, sx, sr, D, eps, B: tl.constexpr):
     i = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, B)
     m = j < D
-    s = tl.load(x + i * sx + j, mask=m, other=0).to(tl.float32) + tl.load(r + i * sr + j, mask=m, other=0).to(tl.float32)
+    s = tl.load(x + i * sx + j, mask=m, other=0).to(tl.float32) + tl.load(r + i * sr + j, mask=m, other=0).to(
+        tl.float32
+    )
     scale = tl.rsqrt(tl.sum(s * s) / D + eps)
     tl.store(h + i * D + j, s, mask=m)
     tl.store(y + i * D + j, s * scale * tl.load(w + j, mask=m, other=0).to(tl.float32), mask=m)

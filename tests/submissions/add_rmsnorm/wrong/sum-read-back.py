@@ -10,7 +10,9 @@ def add(x, r, h, sx, sr, D, B: tl.constexpr):
     i = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, B)
     m = j < D
-    s = tl.load(x + i * sx + j, mask=m, other=0).to(tl.float32) + tl.load(r + i * sr + j, mask=m, other=0).to(tl.float32)
+    s = tl.load(x + i * sx + j, mask=m, other=0).to(tl.float32) + tl.load(r + i * sr + j, mask=m, other=0).to(
+        tl.float32
+    )
     tl.store(h + i * D + j, s, mask=m)
 
 

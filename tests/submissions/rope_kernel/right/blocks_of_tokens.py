@@ -25,8 +25,17 @@ def rope_(q, k, cos, sin):
     def launch(u):
         T, H, _ = u.shape
         kernel[(triton.cdiv(T, 8), H)](
-            u, cos, sin, T, u.stride(0), u.stride(1), cos.stride(0), sin.stride(0), half,
-            TB=8, DB=triton.next_power_of_2(half),
+            u,
+            cos,
+            sin,
+            T,
+            u.stride(0),
+            u.stride(1),
+            cos.stride(0),
+            sin.stride(0),
+            half,
+            TB=8,
+            DB=triton.next_power_of_2(half),
         )
 
     launch(q)

@@ -26,6 +26,18 @@ def rot(q, k, c, s, qt, qh, kt, kh, ct, st, H, half, B: tl.constexpr):
 def rope_(q, k, cos, sin):
     T, H, d = q.shape
     rot[(T, H + k.shape[1])](
-        q, k, cos, sin, q.stride(0), q.stride(1), k.stride(0), k.stride(1), cos.stride(0), sin.stride(0), H, d // 2,
-        B=triton.next_power_of_2(d // 2), num_warps=1,
+        q,
+        k,
+        cos,
+        sin,
+        q.stride(0),
+        q.stride(1),
+        k.stride(0),
+        k.stride(1),
+        cos.stride(0),
+        sin.stride(0),
+        H,
+        d // 2,
+        B=triton.next_power_of_2(d // 2),
+        num_warps=1,
     )

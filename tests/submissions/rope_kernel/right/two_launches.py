@@ -28,6 +28,15 @@ def rope_(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     for u in (q, k):
         T, H, d = u.shape
         turn[(T, triton.cdiv(H, 4))](
-            u, cos, sin, u.stride(0), u.stride(1), cos.stride(0), sin.stride(0), H, d // 2,
-            HB=4, DB=triton.next_power_of_2(d // 2),
+            u,
+            cos,
+            sin,
+            u.stride(0),
+            u.stride(1),
+            cos.stride(0),
+            sin.stride(0),
+            H,
+            d // 2,
+            HB=4,
+            DB=triton.next_power_of_2(d // 2),
         )

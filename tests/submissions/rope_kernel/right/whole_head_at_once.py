@@ -31,6 +31,18 @@ def both(q, k, cos, sin, H, K, qt, qh, kt, kh, ct, st, half, B: tl.constexpr):
 def rope_(q, k, cos, sin):
     T, H, d = q.shape
     both[(T,)](
-        q, k, cos, sin, H, k.shape[1], q.stride(0), q.stride(1), k.stride(0), k.stride(1), cos.stride(0), sin.stride(0),
-        d // 2, B=triton.next_power_of_2(d),
+        q,
+        k,
+        cos,
+        sin,
+        H,
+        k.shape[1],
+        q.stride(0),
+        q.stride(1),
+        k.stride(0),
+        k.stride(1),
+        cos.stride(0),
+        sin.stride(0),
+        d // 2,
+        B=triton.next_power_of_2(d),
     )
