@@ -105,10 +105,12 @@ def test_there_are_the_eleven_spoken_questions() -> None:
     assert len(SPOKEN) == 11
 
 
-@pytest.mark.parametrize("shape", GEOMETRIES.values(), ids=list(GEOMETRIES))
+# Latent attention has projections that the table leaves out.
+COUNTABLE = {name: shape for name, shape in GEOMETRIES.items() if "d_latent" not in shape and "d_ff" in shape}
+
+
+@pytest.mark.parametrize("shape", COUNTABLE.values(), ids=list(COUNTABLE))
 def test_parameter_counts_follow_from_the_shapes(shape: dict[str, Any]) -> None:
-    if "d_latent" in shape or "d_ff" not in shape:
-        pytest.skip("latent attention has projections that the table leaves out")
     attention = 2 * shape["d_model"] * shape["d_head"] * (shape["n_heads"] + shape["n_kv_heads"])
     if shape["name"].startswith("GPT"):
         attention, ffn, tables = 4 * shape["d_model"] ** 2, 2 * shape["d_model"] * shape["d_ff"], 1
