@@ -21,7 +21,7 @@ import msgspec
 import torch
 
 from grader.errors import GraderFault
-from grader.meter.triton_records import Fault, FaultKind, MeterReport, Options
+from grader.meter.triton_records import FaultKind, MeterReport, Options
 
 INTERPRET_VARIABLE = "TRITON_INTERPRET"
 
@@ -207,16 +207,25 @@ def metered(call: functools.partial[Any], session: Any) -> tuple[Any, bytes]:
     ``session.meter_options`` holds ``Options`` as JSON.
     """
     options = msgspec.json.decode(session.meter_options or "{}", type=Options)
-    done = run_metered(call.func, call.args, call.keywords, options=options)
+    if any(isinstance(value, torch.Tensor) and value.is_cuda for value in (*call.args, *call.keywords.values())):
+        done = _run_compiled(call, options)
+    else:
+        done = run_metered(call.func, call.args, call.keywords, options=options)
     if done.error is not None and not done.report.faults:
         raise done.error
     return (None if done.error is not None else done.result), msgspec.msgpack.encode(done.report)
 
 
-def worst(faults: tuple[Fault, ...]) -> Fault | None:
-    """The fault to show first: what broke memory before what merely was not done."""
-    order = list(FaultKind)
-    return min(faults, key=lambda fault: order.index(fault.kind), default=None)
+def _run_compiled(call: functools.partial[Any], options: Options) -> MeteredCall:
+    """The same call on a GPU: compiled, with the checks that need no interpreter."""
+    from triton import knobs
+
+    from grader.meter.triton_meter_cuda import run_on_device
+
+    if knobs.runtime.interpret:
+        raise GraderFault(f"a call on a GPU must be compiled, and {INTERPRET_VARIABLE}=1 was set in this process")
+    names = _labels(call.func, len(call.args), options.names)
+    return MeteredCall(*run_on_device(call.func, call.args, call.keywords, names))
 
 
 def _labels(function: Callable[..., Any], count: int, wanted: tuple[str, ...]) -> tuple[str, ...]:
