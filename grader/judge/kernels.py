@@ -62,8 +62,13 @@ def meter(launcher: Any, far: dict[int, int] | None = None, reverse: bool = Fals
     return f"{METER}:{msgspec.json.encode(Options(far or {}, reverse, names)).decode()}"
 
 
-def examine(call: str, data: bytes) -> MeterReport:
+def examine(call: str, data: bytes, how: str = "") -> MeterReport:
     """The report of a metered call.
+
+    Args:
+        call: the call as text, for the message.
+        data: what the host sent.
+        how: the call's meter and options.
 
     Raises:
         KernelFault: the call broke memory, raced, left its output unwritten, or computed outside its kernels.
@@ -71,7 +76,9 @@ def examine(call: str, data: bytes) -> MeterReport:
     report = msgspec.msgpack.decode(data, type=MeterReport)
     if report.faults:
         fault = min(report.faults, key=lambda one: _ORDER[one.kind])
-        raise KernelFault(f"{fault.kind} in {call}: {fault.message}", _seen(fault))
+        _, _, options = how.partition(":")
+        in_order = not (options and msgspec.json.decode(options, type=Options).reverse)
+        raise KernelFault(f"{fault.kind} in {call}: {fault.message}", _seen(fault, in_order))
     return report
 
 
@@ -132,8 +139,13 @@ def _by_tensor(report: MeterReport) -> list[_Row]:
     return [_Row(name, report.loaded_bytes(name), report.stored_bytes(name)) for name in names]
 
 
-def _seen(fault: Fault) -> tuple[Any, ...]:
-    """A fault without what depends on the learner's names and block sizes."""
+def _seen(fault: Fault, in_order: bool) -> tuple[Any, ...]:
+    """A fault without what depends on the learner's names and block sizes.
+
+    The first address outside is the same for any block size, as long as programs run first to last.
+    """
+    if not in_order and fault.kind is not FaultKind.UNWRITTEN:
+        return (str(fault.kind), fault.tensor)
     if fault.kind in (FaultKind.OUT_OF_BOUNDS_LOAD, FaultKind.OUT_OF_BOUNDS_STORE, FaultKind.OFFSET_OVERFLOW):
         return (str(fault.kind), fault.tensor, fault.offset)
     if fault.kind is FaultKind.UNWRITTEN:

@@ -187,7 +187,7 @@ class Submission:
         if not isinstance(reply, wire.Returned):
             raise wire.ProtocolError("a call was not answered by its result")
         if self.meter and meter.startswith(self.meter):
-            self.report = kernels.examine(text, reply.meter)
+            self.report = kernels.examine(text, reply.meter, meter)
         self._rng_untouched = not reply.global_rng_touched
         for generator, state in zip(generators, reply.generators, strict=True):
             generator.set_state(torch.frombuffer(bytearray(state.state), dtype=torch.uint8))

@@ -1,8 +1,8 @@
 """The CUDA tier: the same launchers on real tensors, compiled, with the checks that need no interpreter, and timed.
 
-What a GPU does cannot be watched access by access.  So every tensor lies between guard bands that hold a pattern, outputs
-start as a poison no kernel computes, and both are read back after the call: a store outside its tensor and an element
-nobody wrote show there.  Loads outside, races and byte counts are the interpreter's to find.
+What a GPU does cannot be watched access by access.  So every tensor lies between guard bands that hold a pattern,
+outputs start as a poison no kernel computes, and both are read back after the call: a store outside its tensor and an
+element nobody wrote show there.  Loads outside, races and byte counts are the interpreter's to find.
 
 Nothing here has been run on CUDA by the kit's own tests, which use CPU tensors in its place.
 """
