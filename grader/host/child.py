@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 from grader.host import limits, wire
@@ -69,7 +70,7 @@ def become_host(
         sys.argv = ["submission"]
         folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
-        os.environ["TMPDIR"] = str(folder)  # what it writes goes when it goes
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # what it writes goes when it goes
         limits.apply(bounds)
         channel.sendall(b"\x01")
         serve(channel, folder, meters)
