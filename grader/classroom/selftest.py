@@ -301,8 +301,15 @@ def _listener(port: int) -> Iterator[list[str]]:
             except OSError as error:
                 raise GraderFault(f"port {port} is taken, so row 34 cannot be tried: {error}") from error
             server.listen()
+            # Closing alone does not wake a thread that waits in accept, and the port would stay taken.
+            stack.callback(_hang_up, server)
             threading.Thread(target=_accept, args=(server, reached), daemon=True).start()
         yield reached
+
+
+def _hang_up(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def _accept(server: socket.socket, reached: list[str]) -> None:
