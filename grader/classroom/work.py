@@ -71,7 +71,10 @@ def do_task(task: Task, catalogue: Catalogue, client: JudgeClient) -> Done:
         if kit_fingerprint() != task.kit:
             raise GraderFault(f"this machine has the kit {kit_fingerprint()}, the class is graded with {task.kit}")
         if pack_sha256(exercise) != task.pack:
-            raise GraderFault(f"this machine has other tests of {task.exercise} than the class is graded with")
+            raise GraderFault(
+                f"this machine has other tests of {task.exercise} than the class is graded with",
+                "(did they change meanwhile? then grade again)",
+            )
         order = GradeOrder(
             task.exercise,
             str(catalogue.root),

@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kit-bench-") as name:
         folder = Path(name)
+        for part in ("exercises", "kernels", "solutions"):  # a copy, which nobody edits meanwhile
+            shutil.copytree(ROOT / part, folder / "content" / part)
+        os.environ["KIT_CONTENT"] = str(folder / "content")
         kinds = write_class(folder / "class", options.count)
         seconds, grades = grade(folder / "class", folder / "out", options, kill_after=None)
         print(
@@ -140,7 +144,8 @@ def check(grades: dict[str, dict[str, object]], kinds: dict[str, tuple[str, str]
             fine = fine and row["points"] == 0
         if not fine:
             wrong += 1
-            print(f"WRONG VERDICT: {student}, {kind} {mistake}: {row}")
+            shown = {name: row.get(name) for name in ("status", "points", "mistakes", "note")}
+            print(f"WRONG VERDICT: {student}, {kind} {mistake}: {shown}")
     print(f"verdicts: {len(kinds) - wrong} of {len(kinds)} right")
     return wrong
 
@@ -155,7 +160,7 @@ def plain_pytest(folder: Path, kinds: dict[str, tuple[str, str]], sample: int) -
     )
     plugin = plugin.replace("mine.load(SOLUTION,", "mine.load(ANSWER,")
     assert plugin.count("ANSWER") == 2
-    tests = ROOT / "exercises" / SLUG / "hidden_tests.py"
+    tests = folder / "content" / "exercises" / SLUG / "hidden_tests.py"
     seconds_of: dict[str, float] = {}
     counts: dict[str, int] = {}
     for student, (kind, _) in kinds.items():
