@@ -125,7 +125,7 @@ def time_launcher(
     )
 
 
-class _GuardedMode(LauncherMode):
+class _GuardedMode(LauncherMode):  # type: ignore[no-untyped-call]
     """The launcher's allocations on a device: guard bands are filled, since nothing else watches them."""
 
     def _settle(

@@ -65,9 +65,9 @@ def _patch_attr(owner: Any, name: str, member: Any, builder: Any, scope: Any) ->
 
 def _unwrap(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def unwrap_if_constexpr(value: Any) -> Any:
-        if not isinstance(value, _UNCOMMON):
-            return value
-        return value.value if type(value) is core.constexpr else plain(value)
+        if type(value) is core.constexpr:
+            return value.value
+        return plain(value) if isinstance(value, _UNCOMMON) else value
 
     return unwrap_if_constexpr
 
