@@ -35,7 +35,7 @@ class Origin:
 
 @dataclass
 class _Account:
-    """Running counts of one kernel and one parameter."""
+    """Running counts of one kernel and one parameter, for one of the tensors that were passed there."""
 
     home: Home
     loaded_bytes: int = 0
@@ -76,7 +76,7 @@ class Ledger:
         self._file = ""
         self._synchronised = False
         self._written: dict[int, Home] = {}
-        self._accounts: dict[tuple[str, str], _Account] = {}
+        self._accounts: dict[tuple[str, str, int], _Account] = {}
         self._kernels: dict[str, list[int]] = {}
         self._torch: dict[str, list[int]] = {}
         self._forbidden: set[str] = set()
@@ -210,9 +210,10 @@ class Ledger:
         item_bytes: int,
     ) -> None:
         lanes, sectors = _distinct(addresses)
-        account = self._accounts.get((self._kernel, parameter))
+        key = (self._kernel, parameter, id(home))
+        account = self._accounts.get(key)
         if account is None:
-            account = self._accounts[self._kernel, parameter] = _Account(home)
+            account = self._accounts[key] = _Account(home)
         if how != STORE:
             account.loaded_bytes += lanes * item_bytes
             account.load_sectors += sectors
@@ -381,7 +382,7 @@ class Ledger:
                 store_sectors=account.store_sectors,
                 atomics=account.atomics,
             )
-            for (kernel, parameter), account in self._accounts.items()
+            for (kernel, parameter, _), account in self._accounts.items()
         )
 
     def kernels(self) -> tuple[KernelCount, ...]:

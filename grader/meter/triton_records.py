@@ -55,7 +55,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """What one kernel moved through one of its tensor arguments, all launches together.
+    """What one kernel moved through one of its arguments and one tensor passed there, all launches together.
 
     Bytes count each address once per access (a broadcast pointer is one address); ``unique_*`` counts each
     address once per call; sectors are the distinct 32-byte sectors of each access, summed.  Atomics count as

@@ -177,6 +177,12 @@ def test_helpers_constexpr_functions_and_globals():
     assert call.report.faults == ()
 
 
+def test_two_launches_of_one_kernel_are_told_apart_by_tensor():
+    report = metered(samples.doubles_twice, torch.randn(50), torch.randn(20)).report
+    assert (report.loaded_bytes("x"), report.loaded_bytes("z"), report.stored_bytes("result")) == (200, 80, 280)
+    assert (report.launches, report.programs) == (2, 3)
+
+
 @pytest.mark.parametrize("n", [100, 128])
 def test_autotune_and_heuristics_run_without_a_driver_and_are_counted_once(n):
     x = torch.randn(n)

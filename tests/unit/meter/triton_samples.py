@@ -423,6 +423,13 @@ def uses_module_constant(x):
     return add(x, CONSTANT)
 
 
+def doubles_twice(x, z):
+    y = torch.empty_like(x)
+    helper_kernel[(triton.cdiv(x.numel(), 32),)](x, y, x.numel(), act=_triple, BLOCK=32)
+    helper_kernel[(triton.cdiv(z.numel(), 32),)](z, y, z.numel(), act=_triple, BLOCK=32)
+    return y
+
+
 def odd_warps(x):
     y = torch.empty_like(x)
     add_kernel[(1,)](x, x, y, x.numel(), LOAD_EXTRA=0, STORE_EXTRA=0, BLOCK=64, num_warps=3)
