@@ -6,12 +6,15 @@ import functools
 import importlib.util
 import inspect
 import sys
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from grader.judge.faults import CheckFailed
+from grader.meter import roofline
 from grader.meter.compile_report import CompileReport, compile_kernels
 from grader.meter.triton_records import Fault, FaultKind, MeterReport, Options
 from grader.model import Outcome, TestResult
@@ -130,7 +133,29 @@ def check_cost(
 @functools.lru_cache(maxsize=256)
 def compiled(source: str, signatures: tuple[Any, ...], targets: tuple[int, ...] = (80, 90)) -> CompileReport:
     """The kernels of a file compiled as they were launched; remembered."""
-    return compile_kernels(source, signatures, targets)
+    report = compile_kernels(source, signatures, targets)
+    _last_compiled[source] = report
+    return report
+
+
+_last_compiled: dict[str, CompileReport] = {}
+
+
+def notes(folder: Path, source: str) -> tuple[str, ...]:
+    """What is worth knowing beside the verdict: the roofline floor at full size, and what the compiler made.
+
+    Args:
+        folder: the challenge's, whose exercise.toml holds the full-size shape under ``[roofline]``.
+        source: the graded file.
+    """
+    lines: list[str] = []
+    full = tomllib.loads((folder / "exercise.toml").read_text(encoding="utf-8")).get("roofline")
+    if full:
+        floors = roofline.floors(float(full["moved_bytes"]), float(full.get("flops", 0)))
+        lines.append(f"roofline at {full['shape']}: " + "; ".join(map(str, floors)))
+    report = _last_compiled.pop(source, CompileReport())
+    lines.extend(dict.fromkeys(one.facts for one in report.compiled if one.compiled))
+    return tuple(lines)
 
 
 class _Row(msgspec.Struct, frozen=True):

@@ -208,7 +208,14 @@ class Judge:
             named = diagnose(pack, ended, self.runs(pack, order))
         attempt = _attempt(pack.exercise, order, results, named, load_error)
         if on_kernels:
-            attempt = msgspec.structs.replace(attempt, ran_on=kernels.ran_on(results))
+            attempt = msgspec.structs.replace(
+                attempt,
+                ran_on=kernels.ran_on(results),
+                notes=(
+                    *attempt.notes,
+                    *kernels.notes(pack.exercise.folder, order.source.decode("utf-8-sig", "replace")),
+                ),
+            )
         loads = functools.partial(self._loads, pack, order)
         mine = functools.partial(self.zygote, order.isolation)
         attempt = self._targets.measure(pack, attempt, order, loads, mine, progress)

@@ -68,6 +68,15 @@ class Compiled(msgspec.Struct, frozen=True):
             )
         return ""
 
+    @property
+    def facts(self) -> str:
+        """What the compiler made, in one line."""
+        loads = f", loads up to {max(self.load_bits)} bits" if self.load_bits else ""
+        cores = f", {self.tensor_cores}" if self.tensor_cores else ""
+        shared = f"{self.shared_bytes} of {SHARED_LIMIT_BYTES[self.target]} bytes of shared memory"
+        spills = f", {self.spill_bytes} bytes spilled" if self.spill_bytes else ""
+        return f"{self.kernel}, sm_{self.target}: {self.registers} registers{spills}, {shared}{loads}{cores}"
+
 
 class CompileReport(msgspec.Struct, frozen=True):
     """Everything that was compiled."""
