@@ -22,7 +22,7 @@ HINT_LEVELS = ("Nudge", "Idea", "Line")
 EXERCISE_KEYS = frozenset(
     {
         *("slug", "title", "track", "stars", "minutes", "source", "timeout_seconds", "given", "public_tests"),
-        *("part", "cost", "speed", "growth", "symbol_minutes", "reveal"),
+        *("part", "cost", "speed", "growth", "symbol_minutes", "reveal", "roofline"),
     }
 )
 PART_KEYS = frozenset({"number", "title", "points", "symbols"})
