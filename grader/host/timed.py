@@ -94,9 +94,9 @@ class TimedCalls:
             inside_ns = 0
             for place, call in enumerate(calls):
                 prepare(place)
-                begin_ns = time.perf_counter_ns()
+                begin_ns = time.thread_time_ns()  # not the wall's: being kept from running is no work
                 result = _one(function, call, request.backward)
-                inside_ns += time.perf_counter_ns() - begin_ns
+                inside_ns += time.thread_time_ns() - begin_ns
                 results.append(result)
         self._results = results
         return wire.TimedRun([fingerprint(result) for result in results], inside_ns)

@@ -230,7 +230,7 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
 
 
 class TimedRun(msgspec.Struct, frozen=True, tag="timed_run"):
-    """Every call of a `Timed` is done: a fingerprint of each result, and the calls' time by the host's own clock."""
+    """Every call of a `Timed` is done: a fingerprint of each result, and the calls' work by the host's own account."""
 
     fingerprints: list[bytes]
     inside_ns: int

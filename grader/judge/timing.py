@@ -33,7 +33,7 @@ RESULTS_LIMIT_BYTES = 192 << 20
 OWN_ARGUMENTS_BYTES = 4096
 """Arguments smaller than this are sent for every call; larger ones are sent once and rolled between calls."""
 PARALLEL = 1.3
-"""CPU time over wall time from which the work of a side did not run on one thread."""
+"""CPU time over charged time from which the work of a side did not run on one thread."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 Callee = RemoteFunction | RemoteMethod | RemoteObject
@@ -62,7 +62,8 @@ class TimedSide:
         """Run the calls of a request.
 
         Returns:
-            Nanoseconds by this process's clock, and by the host's own (which only a trusted host's is worth).
+            Nanoseconds by this process's clock, less what the host waited for a processor; and nanoseconds of work by
+            the host's own account (which only a trusted host's is worth).
 
         Raises:
             Overdue: it did not answer in time.
@@ -71,9 +72,12 @@ class TimedSide:
         """
         self._signal(signal.SIGCONT)
         try:
+            waited_ns = waiting_ns(self._host.pid)
             begin_ns = time.perf_counter_ns()
             reply = self._host.ask(request, time.monotonic() + self._seconds)
             wall_ns = time.perf_counter_ns() - begin_ns
+            # A busy machine keeps long samples waiting and lets short ones through: that is no ratio of work.
+            wall_ns = max(1, wall_ns - max(0, waiting_ns(self._host.pid) - waited_ns))
         except HostLost as lost:
             if lost.why == "timeout" and not self._trusted:
                 raise Overdue(int(self._seconds * 1e9)) from None
@@ -122,7 +126,7 @@ class TimedSide:
         self._wall_ns, self._cpu_start_ns = 0, cpu_ns(self._host.pid)
 
     def threads_used(self) -> float:
-        """CPU time over wall time since the accounts were begun; 0 where it cannot be known."""
+        """CPU time over the time charged since the accounts were begun; 0 where it cannot be known."""
         spent_ns = cpu_ns(self._host.pid) - self._cpu_start_ns
         # A tick is 10 ms: too short an account says nothing.
         return spent_ns / self._wall_ns if self._wall_ns > 500_000_000 else 0.0
@@ -284,11 +288,22 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def waiting_ns(pid: int) -> int:
+    """How long a process's first thread has been ready to run and not running; 0 where the kernel does not say.
+
+    Sleeping, and waiting for another thread, is not waiting for a processor and does not count.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def cpu_ns(pid: int) -> int:
-    """CPU time of a process and its ended threads, 0 where it cannot be read."""
+    """CPU time of a process, its threads and the children it has awaited, 0 where it cannot be read."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // _TICKS_PER_SECOND
+        return sum(int(ticks) for ticks in fields[11:15]) * 1_000_000_000 // _TICKS_PER_SECOND
     except (OSError, ValueError, IndexError):
         return 0
 

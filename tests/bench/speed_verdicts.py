@@ -45,11 +45,11 @@ def _slowed(function, factor=FACTOR, how="HOW"):
         active[0] = True
         try:
             # The thread's own clock: being kept from running is not work, and slows the reference as well.
-            begin, begin_wall = time.thread_time(), time.perf_counter()
+            begin = time.thread_time()
             result = function(*args, **kwargs)
-            spent, waited = time.thread_time() - begin, time.perf_counter() - begin_wall
+            spent = time.thread_time() - begin
             if how == "sleep":
-                time.sleep((factor - 1) * waited)
+                time.sleep((factor - 1) * spent)
             else:
                 while time.thread_time() - begin < factor * spent:
                     pass

@@ -481,3 +481,32 @@ def test_cpu_time_of_a_process_is_known():
 
 def test_results_survive_their_json():
     assert msgspec.json.decode(msgspec.json.encode(attempt_of()), type=Attempt) == attempt_of()
+
+
+def test_waiting_for_a_processor_is_told_from_sleeping():
+    import os
+    import time
+
+    if not Path(f"/proc/{os.getpid()}/schedstat").exists():
+        pytest.skip("this kernel keeps no such account")
+    before = timing.waiting_ns(os.getpid())
+    time.sleep(0.2)
+    assert timing.waiting_ns(os.getpid()) - before < 100_000_000
+    assert timing.waiting_ns(1 << 30) == 0
+
+
+def test_a_busy_machine_does_not_make_a_verdict(pack, zygotes):
+    """Three processes that never rest beside the timed one: waiting for a processor is no work."""
+    import subprocess
+    import sys
+
+    crowd = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        slow = "return torch.tanh(sum(self.up(x) for _ in range(2)) / 2)"
+        assert speed_of(pack, zygotes, variant(layer=slow)).verdict is not SpeedVerdict.FAIL
+        slower = "return torch.tanh(sum(self.up(x) for _ in range(12)) / 12)"
+        assert speed_of(pack, zygotes, variant(layer=slower)).verdict is not SpeedVerdict.PASS
+    finally:
+        for process in crowd:
+            process.kill()
+            process.wait()
