@@ -44,10 +44,10 @@ _FAULTS: dict[str, type[TestFault]] = {
 }
 _SPEAKING = (Outcome.FAILED, Outcome.ERROR)
 TESTS_PER_HOST = 8
-TIMEOUTS_PER_PART = 3
+TIMEOUTS_PER_PART = 2
 """After so many tests of a part ran out of time its others are not run: the part is lost already, and each would
 take its whole deadline again."""
-HURRY = 5
+HURRY = 10
 """Once a part is lost to a test that ran out of time, its others get this fraction of the deadline: no point depends
 on them, and endless loops are rarely alone."""
 NOT_RUN = "not run: {count} tests of this part ran out of time already"
