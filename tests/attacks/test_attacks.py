@@ -70,7 +70,8 @@ def test_the_grader_shows_what_the_table_says(judge: JudgeClient, folder: Path) 
     for text in expected["message_contains"]:
         assert text in messages
     if "survivor_name" in expected:
-        assert all("orphaned" in test.printed for test in attempt.tests)
+        ran = [test for test in attempt.tests if not test.message.startswith("not run")]
+        assert ran and all("orphaned" in test.printed for test in ran)
         deadline = time.monotonic() + 3
         while survivors(expected["survivor_name"]) and time.monotonic() < deadline:
             time.sleep(0.05)
