@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader.host import limits
 from grader.judge.client import JudgeClient
 from grader.judge.orders import Diagnosing, GradeOrder, Measuring, Progress, Started, Tested
 from grader.model import Attempt, Exercise, Isolation
 
 __all__ = ["Diagnosing", "GradeRequest", "Measuring", "Progress", "Started", "Tested", "grade"]
+
+MAX_LANES = 4
+"""Tests side by side in one attempt: the judge's own half of a test runs under one interpreter lock."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def grade(
         request.pdb,
         request.first,
         diagnose=request.diagnose,
+        lanes=min(MAX_LANES, limits.usable_cores()),
     )
     if client is not None:
         return client.grade(order, progress)

@@ -141,7 +141,7 @@ def test_gradient_pushes_a_busy_expert_down(submission, reference, rng):
 
 @part(1)
 def test_loss_keeps_the_dtype_of_the_probabilities(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
         probs, indices = draw_probs(rng, 14, 5, dtype), skewed(rng, 14, 5, 2)
         expected = reference.load_balancing_loss(probs.double(), indices).to(dtype)
         close(submission.load_balancing_loss(probs, indices), expected, says=f"{dtype} probabilities")
@@ -297,7 +297,7 @@ def test_padding_gets_no_gradient(submission, reference, rng):
 
 @part(2)
 def test_masked_loss_in_other_dtypes(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
         probs, indices, mask = padded(rng, 14, 5, 2, dtype)
         expected = reference.load_balancing_loss(probs[mask].double(), indices[mask]).to(dtype)
         close(submission.masked_load_balancing_loss(probs, indices, mask), expected, says=f"masked, {dtype}")
@@ -408,7 +408,7 @@ def test_large_logits_stay_finite(submission, reference, rng):
 
 @part(3)
 def test_token_convention_in_other_dtypes(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
         logits = clear_logits(rng, 14, 5, dtype)
         expected = reference.token_fraction_loss(logits.double(), 2, 0.5).to(dtype)
         close(submission.token_fraction_loss(logits, 2, 0.5), expected, says=f"{dtype} logits")

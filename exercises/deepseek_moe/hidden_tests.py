@@ -200,7 +200,7 @@ def test_large_common_logits_change_nothing(submission, reference, rng):
 
 @part(1)
 def test_layer_in_other_dtypes(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
         mine, ref, x = build(submission, reference, rng, dtype=dtype)
         same_result(mine(x), ref(x), f"a {dtype} layer")
 
@@ -451,7 +451,7 @@ def test_gradient_of_the_weights(submission, reference, rng):
 
 @part(3)
 def test_choice_in_other_dtypes(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
         scores = clear_scores(rng, 8, 20, 3, 4, 2, gap=0.04).to(dtype)
         got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
         same_choice(got, expected, 20, f"{dtype} scores")

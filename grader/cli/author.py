@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from grader.authoring import Finding
 from grader.catalogue import Catalogue
 from grader.cli.common import shown
 from grader.errors import ContentError, RequestError
+from grader.host import limits
 from grader.listing import TRACKS
 
 TICK, CROSS = "✓", "✗"
@@ -96,7 +96,7 @@ def check(slugs: tuple[str, ...], seeds: int, static: bool, submissions: Path | 
         return findings
 
     # Proofs are processes of their own, on one thread each: as many at a time as there are cores.
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(max_workers=limits.usable_cores()) as pool:
         for slug, findings in zip(wanted, pool.map(all_findings, wanted), strict=True):
             bad += _show_row(slug, findings, width, verbose)
     if not slugs:

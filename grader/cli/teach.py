@@ -13,6 +13,7 @@ import click
 
 from grader.cli.common import console, note, shown
 from grader.errors import RequestError
+from grader.host import limits
 
 if TYPE_CHECKING:
     from grader.catalogue import Catalogue
@@ -153,7 +154,7 @@ def grade(
     options = BatchOptions(
         isolation=Isolation(isolation),
         device=device,
-        lanes=jobs or len(os.sched_getaffinity(0)),
+        lanes=jobs or limits.usable_cores(),
         seed=seed,
         speed=not no_speed,
         again=again,

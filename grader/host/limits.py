@@ -37,6 +37,13 @@ class Limits:
     """How long the learner's file may take to import."""
 
 
+def usable_cores() -> int:
+    """How many processors this process may use; at least one."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends (Linux)."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ class Printed:
 class Zygote:
     """A process with torch imported, that forks hosts on demand.
 
-    Use `forked` before anything secret is loaded in this process, or `executed` at any time.
+    Use `forked` before anything secret is loaded in this process, or `executed` at any time.  Several threads may ask
+    for hosts and end them.
     """
 
     def __init__(self, control: socket.socket, pid: int, scratch: Path, inside: str, isolation: Isolation) -> None:
@@ -67,6 +69,7 @@ class Zygote:
         self._numbers = itertools.count(1)
         self._unanswered = 0
         self._gone = False
+        self._ending = threading.Lock()
         self._prepared: set[str] = set()
         self._locked: set[Path] = set()
         self.isolation = isolation
@@ -180,14 +183,15 @@ class Zygote:
         Without `wait` the answer is collected later, so that a host's last milliseconds cost nobody's time.
         """
         try:
-            self._control.send(msgspec.msgpack.encode(zygote.End(folder)))
-            self._unanswered += 1
-            while self._unanswered and (wait or select.select([self._control], [], [], 0)[0]):
-                ready, _, _ = select.select([self._control], [], [], _END_SECONDS)
-                if not ready or not self._control.recv(1):
-                    self._gone = True
-                    return False
-                self._unanswered -= 1
+            with self._ending:
+                self._control.send(msgspec.msgpack.encode(zygote.End(folder)))
+                self._unanswered += 1
+                while self._unanswered and (wait or select.select([self._control], [], [], 0)[0]):
+                    ready, _, _ = select.select([self._control], [], [], _END_SECONDS)
+                    if not ready or not self._control.recv(1):
+                        self._gone = True
+                        return False
+                    self._unanswered -= 1
         except OSError:
             self._gone = True
             return False
@@ -240,6 +244,11 @@ class Host:
     def pid(self) -> int:
         """The host's process id as seen from here; 0 until it has reported."""
         return self._pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has been killed from here."""
+        return self._closed
 
     def send(self, request: wire.Request) -> None:
         """Send a request without awaiting the reply."""

@@ -11,7 +11,7 @@ class GradeOrder(msgspec.Struct, frozen=True, tag="grade"):
     """Grade one file.
 
     `first` names tests to run before the others, `only` (parts of names) all that are run; `timeout_seconds`
-    replaces the exercise's; `diagnose` False skips naming mistakes.
+    replaces the exercise's; `diagnose` False skips naming mistakes; `lanes` is how many tests may run side by side.
     """
 
     exercise: str
@@ -29,6 +29,7 @@ class GradeOrder(msgspec.Struct, frozen=True, tag="grade"):
     only: tuple[str, ...] = ()
     timeout_seconds: float | None = None
     diagnose: bool = True
+    lanes: int = 1
 
 
 class ProveOrder(msgspec.Struct, frozen=True, tag="prove"):

@@ -10,9 +10,10 @@ from grader.host import limits, wire
 from grader.host.process import HostLost
 from grader.host.values import type_name
 from grader.judge.faults import TestFault
+from grader.judge.lanes import HostChannel
 from grader.judge.orders import GradeOrder, Measuring, Progress, ProofResult, ProveOrder
 from grader.judge.pack import Pack
-from grader.judge.session import HostChannel, Judge
+from grader.judge.session import Judge
 from grader.judge.view import Submission
 
 TOTAL_SECONDS = 30.0

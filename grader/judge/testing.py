@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,23 +43,25 @@ class Trial:
         self.observations.append((kind, _detached(value)))
 
 
-_current: list[Trial] = []
+_current: ContextVar[Trial] = ContextVar("trial")  # of this thread: tests run side by side
+_drawing = threading.Lock()
 
 
 @contextlib.contextmanager
 def running(trial: Trial) -> Iterator[Trial]:
     """Make `trial` the one that `close`, `same`, `check` and `raises` report to."""
-    _current.append(trial)
+    token = _current.set(trial)
     try:
         yield trial
     finally:
-        _current.pop()
+        _current.reset(token)
 
 
 def _trial() -> Trial:
-    if not _current:
-        raise TestBug("a comparison ran outside a test")
-    return _current[-1]
+    try:
+        return _current.get()
+    except LookupError:
+        raise TestBug("a comparison ran outside a test") from None
 
 
 # ------------------------------------------------------------------------------------- comparisons
@@ -169,7 +173,8 @@ def pair(
     trial = _trial()
     trial.pairs += 1
     generator = torch.Generator().manual_seed((trial.seed + trial.pairs) % 2**63)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    # A reference's own initialisation draws from torch's generator, which the tests beside this one share.
+    with _drawing, torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(trial.seed % 2**63)
         reference = ref(*args, **kwargs)
         parameters = _parameters(reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,13 @@ from grader.meter.child import METERS
 from grader.model import Mismatch, Outcome
 
 DISPLAY_NAME = "{}.py"
+# How torch says that two tensors do not fit: each operation in words of its own.
+_SIZES_DIFFER = re.compile(
+    r"inconsistent tensor size.*|The size of tensor a .*|.*shapes cannot be multiplied.*|size mismatch.*|"
+    r".*must match the (existing )?size.*|.*[sS]izes? of tensors? must match.*",
+    re.DOTALL,
+)
+_WHICH_DIMENSION = re.compile(r"(non-singleton |in )?dimension \d+")
 # How torch says that backward() was called on a tensor outside of any graph.
 _NO_GRADIENT = "does not require grad and does not have a grad_fn"
 
@@ -115,7 +123,13 @@ def _seen(fault: TestFault) -> tuple[str, str]:
     own = isinstance(fault, LearnerRaised) and fault.frames and fault.frames[-1].text.startswith(("raise", "assert"))
     if own and isinstance(fault, LearnerRaised):
         return "raised", fault.type_name
-    return type(fault).__name__, fault.message
+    return type(fault).__name__, _SIZES_DIFFER.sub(_sizes, fault.message)
+
+
+def _sizes(complaint: re.Match[str]) -> str:
+    """The sizes that did not fit, without torch's words for the operation that noticed."""
+    numbers = re.findall(r"\d+", _WHICH_DIMENSION.sub("", complaint[0]))
+    return f"sizes {' '.join(sorted(set(numbers), key=int))} differ"
 
 
 def run_own(pack: Pack, source: str, tests: tuple[HiddenTest, ...], run_seed: int, device: str = "cpu") -> list[Ended]:

@@ -14,7 +14,7 @@ from grader.host import limits, wire
 from grader.host.process import Zygote
 from grader.host.zygote import prepare_torch
 from grader.judge.faults import BadReturn, LearnerRaised, MissingSymbol
-from grader.judge.session import HostChannel
+from grader.judge.lanes import HostChannel
 from grader.judge.trial import InProcess
 from grader.judge.view import Channel, Foreign, Submission
 

@@ -1,4 +1,4 @@
-"""The squared coefficient of variation of P in place of the balance loss.
+"""The squared coefficient of variation of P, plus one: E sum P_i P_i in other words.
 
 Written as: expert outputs stored per slot and summed over the k slots, in place of an index_add.
 """

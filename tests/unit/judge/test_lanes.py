@@ -1,0 +1,72 @@
+"""Tests side by side end as they do one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from grader import paths
+from grader.catalogue import Catalogue, read_mistakes
+from grader.judge import orders
+from grader.judge.client import JudgeClient
+from grader.judge.orders import GradeOrder
+from grader.model import Attempt
+
+SLUG = "sliding_window"
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[JudgeClient]:
+    with JudgeClient() as client:
+        yield client
+
+
+def seen(attempt: Attempt) -> list[tuple[object, ...]]:
+    """All that a learner is told of an attempt, but for times."""
+    return [
+        *((test.id, test.outcome, test.message, test.call, test.mismatch, test.printed) for test in attempt.tests),
+        *((named.mistake, named.tests) for named in attempt.diagnosis),
+        *((part.number, part.passed) for part in attempt.parts),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["right", "wrong", "raising", "printing"])
+def test_lanes_change_nothing_that_is_told(judge: JudgeClient, kind: str) -> None:
+    exercise = Catalogue(paths.content_root()).exercise(SLUG)
+    source = exercise.solution_path.read_text(encoding="utf-8")
+    if kind == "wrong":
+        for edit in read_mistakes(exercise)[0].edits:
+            source = source.replace(edit.find, edit.replace)
+    if kind == "raising":
+        source += "\n\ndef sliding_window_mask(*args, **kwargs):\n    raise KeyError('mine')\n"
+    if kind == "printing":
+        source += "\nprint('loaded')\n"
+    order = GradeOrder(SLUG, str(paths.content_root()), source.encode(), f"{SLUG}.py", f"{SLUG}.py", seed=3)
+    told: list[str] = []
+
+    def progress(event: orders.Progress) -> None:
+        if isinstance(event, orders.Tested):
+            told.append(event.result.id)
+
+    alone = judge.grade(order, lambda event: None)
+    together = judge.grade(msgspec.structs.replace(order, lanes=3), progress)
+    assert seen(together) == seen(alone)
+    assert told == [test.id for test in together.tests]  # progress comes in the tests' order
+    assert alone.passed is (kind in ("right", "printing"))
+
+
+DIRTY = """
+import torch
+if getattr(torch, "_left_behind", False):
+    def sliding_window_mask(*args, **kwargs):
+        raise RuntimeError("an earlier test was here")
+torch._left_behind = True
+"""
+
+
+def test_what_only_an_earlier_test_breaks_is_right(judge: JudgeClient) -> None:
+    source = Catalogue(paths.content_root()).exercise(SLUG).solution_path.read_text(encoding="utf-8") + DIRTY
+    order = GradeOrder(SLUG, str(paths.content_root()), source.encode(), f"{SLUG}.py", f"{SLUG}.py", seed=3, lanes=2)
+    assert judge.grade(order, lambda event: None).passed
