@@ -22,6 +22,7 @@ from grader.judge.trial import Ended, run_own_test
 from grader.model import Diagnosis, Mistake, Outcome
 
 PROBES = 8
+MANY = 3
 SINGLE_BUDGET_SECONDS = 12.0
 PAIR_BUDGET_SECONDS = 3.0
 _SPEAKING = (Outcome.FAILED, Outcome.ERROR)
@@ -31,7 +32,7 @@ class VariantRuns:
     """How each variant ends each test under one seed, run when first asked and then remembered."""
 
     def __init__(self, pack: Pack, run_seed: int, device: str = "cpu") -> None:
-        self._pack, self._run_seed, self._device = pack, run_seed, device
+        self._pack, self.seed, self._device = pack, run_seed, device
         self._sources: dict[tuple[str, ...], str | None] = {}
         self._ended: dict[tuple[tuple[str, ...], str], Ended] = {}
 
@@ -45,7 +46,7 @@ class VariantRuns:
         if key not in self._ended:
             source = self._source(mistakes)
             assert source is not None, "a variant that does not exist cannot run"
-            self._ended[key] = run_own_test(self._pack, source, test, self._run_seed, self._device)
+            self._ended[key] = run_own_test(self._pack, source, test, self.seed, self._device)
         return self._ended[key]
 
     def _source(self, mistakes: Sequence[Mistake]) -> str | None:
@@ -153,7 +154,10 @@ class _Evidence:
         named: dict[_Set, tuple[str, ...]] = {}
         for candidate, tests in explained.items():
             rivals = {test for other, theirs in explained.items() if other != candidate for test in theirs}
-            if any(test in speaking and test not in rivals for test in tests):
+            alone = [test for test in tests if test not in rivals]
+            # What says little once (an exception, a False) says enough when nearly everything is explained by it.
+            most = len(alone) >= MANY and len(alone) >= 0.75 * len(self.failing)
+            if most or any(test in speaking for test in alone):
                 named[candidate] = tests
         return named
 

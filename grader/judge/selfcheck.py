@@ -21,8 +21,8 @@ from grader.errors import KitError
 from grader.judge.costcheck import prove_costs
 from grader.judge.diagnose import VariantRuns, diagnose
 from grader.judge.pack import Pack, load_pack
-from grader.judge.trial import Ended, run_own
-from grader.model import Exercise, Outcome
+from grader.judge.trial import Ended, run_own, run_own_test
+from grader.model import Exercise, Mistake, Outcome
 from grader.stubs import stub_text
 
 
@@ -36,7 +36,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def prove(exercise: Exercise, submissions: Path, seeds: range) -> list[Finding]:
-    """Check everything the content format promises about an exercise, for each seed.
+    """Check everything the content format promises about an exercise.
+
+    The first seed shows all of it.  The others show that solution and right answers pass, that the stub fails and that
+    every mistake is killed, whatever the inputs; who is named by what is a matter of the tests and not of their inputs.
 
     Args:
         exercise: the exercise.
@@ -48,9 +51,13 @@ def prove(exercise: Exercise, submissions: Path, seeds: range) -> list[Finding]:
     """
     pack = load_pack(exercise, read_mistakes(exercise))
     findings: dict[tuple[str, str], Finding] = {}
+    killers: dict[str, str] = {}
     for seed in seeds:
-        runs = VariantRuns(pack, seed)
-        for finding in _prove_seed(pack, submissions, seed, runs):
+        if seed == seeds.start:
+            found = _prove_names(pack, submissions, VariantRuns(pack, seed), killers)
+        else:
+            found = _prove_kills(pack, seed, killers)
+        for finding in _prove_passes(pack, submissions, seed) + found:
             key = (finding.kind, finding.name)
             if key not in findings or findings[key].holds:
                 seen = finding.seen if finding.holds else f"seed {seed}: {finding.seen}"
@@ -61,7 +68,8 @@ def prove(exercise: Exercise, submissions: Path, seeds: range) -> list[Finding]:
     return list(findings.values())
 
 
-def _prove_seed(pack: Pack, submissions: Path, seed: int, runs: VariantRuns) -> list[Finding]:
+def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
+    """Solution and right answers pass; the stub fails every test."""
     found: list[Finding] = []
     solution = run_own(pack, pack.solution, pack.tests, seed)
     wrong = [end for end in solution if end.outcome is not Outcome.PASSED]
@@ -69,24 +77,54 @@ def _prove_seed(pack: Pack, submissions: Path, seed: int, runs: VariantRuns) -> 
     stub = run_own(pack, stub_text(pack.exercise, pack.solution), pack.tests, seed)
     passed = [end for end in stub if end.outcome is Outcome.PASSED]
     found.append(Finding("stub", "fails", not passed, _list_of(passed) or "every test"))
-    for mistake in pack.mistakes:
-        if not runs.exists(mistake):
-            found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
-        elif mistake.kind == "wrong" or pack.exercise.track == "kernels":
-            ended = [runs.ended(test, mistake) for test in pack.tests]
-            found.append(_named("mistake", mistake.id, mistake.id, pack, ended, runs))
     for path in sorted(submissions.glob("right/*.py")):
         ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         wrong = [end for end in ended if end.outcome is not Outcome.PASSED]
         found.append(Finding("right", path.stem, not wrong, _list_of(wrong) or "passes"))
+    return found
+
+
+def _prove_names(pack: Pack, submissions: Path, runs: VariantRuns, killers: dict[str, str]) -> list[Finding]:
+    """Every mistake, and every wrong answer written by hand, is killed and named.  Notes a test that kills each."""
+    found: list[Finding] = []
+    for mistake in _wrong(pack):
+        if not runs.exists(mistake):
+            found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
+            continue
+        ended = [runs.ended(test, mistake) for test in pack.tests]
+        killing = [end for end in ended if end.outcome is not Outcome.PASSED]
+        if killing:
+            killers[mistake.id] = min(killing, key=lambda end: end.seconds).test.id
+        found.append(_named("mistake", mistake.id, mistake.id, pack, ended, runs))
     for path in sorted(submissions.glob("wrong/*.py")):
         expected = "" if path.stem.startswith("none-") else path.stem.split("__")[0]
-        ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         costly = any(mistake.id == expected and mistake.kind == "costly" for mistake in pack.mistakes)
         if costly and pack.exercise.track != "kernels":
             continue  # its values are right; its cost is judged elsewhere
+        ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, runs.seed)
         found.append(_named("wrong", path.stem, expected, pack, ended, runs))
     return found
+
+
+def _prove_kills(pack: Pack, seed: int, killers: dict[str, str]) -> list[Finding]:
+    """Every mistake is killed: by the test that killed it last, or else by some other."""
+    found: list[Finding] = []
+    for mistake in _wrong(pack):
+        source = pack.variant(mistake)
+        if source is None:
+            continue  # said under the first seed
+        for test in sorted(pack.tests, key=lambda test: test.id != killers.get(mistake.id)):
+            if run_own_test(pack, source, test, seed).outcome is not Outcome.PASSED:
+                killers[mistake.id] = test.id
+                break
+        else:
+            found.append(Finding("mistake", mistake.id, False, "PASSES every test"))
+    return found
+
+
+def _wrong(pack: Pack) -> list[Mistake]:
+    """The mistakes that hidden tests can see: a kernel's cost is one of its tests, elsewhere costs are apart."""
+    return [mistake for mistake in pack.mistakes if mistake.kind == "wrong" or pack.exercise.track == "kernels"]
 
 
 def _named(kind: str, name: str, expected: str, pack: Pack, ended: list[Ended], runs: VariantRuns) -> Finding:

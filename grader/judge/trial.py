@@ -22,7 +22,7 @@ from grader.model import Mismatch, Outcome
 DISPLAY_NAME = "{}.py"
 # How torch says that two tensors do not fit: each operation in words of its own.
 _SIZES_DIFFER = re.compile(
-    r"inconsistent tensor size.*|The size of tensor a .*|.*shapes cannot be multiplied.*|size mismatch.*|"
+    r".*inconsistent tensor size.*|.*The size of tensor a .*|.*shapes cannot be multiplied.*|.*size mismatch.*|"
     r".*must match the (existing )?size.*|.*[sS]izes? of tensors? must match.*",
     re.DOTALL,
 )
