@@ -155,7 +155,7 @@ def read_exercise(folder: Path, solution_path: Path) -> Exercise:
         given=table.texts("given", default=()),
         folder=folder,
         solution_path=solution_path,
-        timeout_seconds=table.number("timeout_seconds", default=10.0),
+        timeout_seconds=table.number("timeout_seconds", default=5.0),
         reveal_after_attempts=table.table("reveal").integer("attempts", default=3),
         reveal_after_minutes=table.table("reveal").integer("minutes", default=20),
         costs=tuple(_cost(item) for item in table.tables("cost")),

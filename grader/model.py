@@ -131,7 +131,7 @@ class Exercise:
     given: tuple[str, ...]
     folder: Path
     solution_path: Path
-    timeout_seconds: float = 10.0
+    timeout_seconds: float = 5.0
     reveal_after_attempts: int = 3
     reveal_after_minutes: int = 20
     costs: tuple[CostTarget, ...] = ()

@@ -43,6 +43,7 @@ RESAMPLES = 4000
 MIN_SAMPLE_NS = 8_000_000
 """A sample shorter than this is repeated: waking a process costs some 50 microseconds, half a percent of it."""
 MAX_REPETITIONS = 4096
+WARM_SAMPLES = 4
 NOISE_BOUND = 4.0
 """Where too few blocks fit to estimate the noise, it is taken to slow a sample this many times at most."""
 
@@ -126,6 +127,12 @@ def measure_pair(
         if warm_a_ns > cold_a_ns:
             repetitions = _affordable(repetitions, warm_a_ns + per_b_ns, budget_seconds)
             ledger.repetitions = repetitions
+        # B has run more often by now, and a young process is slower (its memory is still growing).
+        for draw in range(-WARM_SAMPLES - 2, -2):
+            if clock_ns() - start_ns > 0.1e9 * budget_seconds:
+                break
+            sample_a(repetitions, draw)
+            sample_b(repetitions, draw)
         look = 1
         for block, draws in enumerate(_draws()):
             ledger.add(_block(sample_a, sample_b, repetitions, draws, a_first=bool(rng.integers(2))))
