@@ -162,7 +162,7 @@ def decode_tokens_per_second(weight_bytes: float, cache_bytes: float, bandwidth:
         bandwidth: memory bandwidth in bytes per second.
 
     Raises:
-        ValueError: if an argument is negative, or if no byte is read.
+        ValueError: if an argument is negative.
     """
     _refuse_negative(weight_bytes=weight_bytes, cache_bytes=cache_bytes, bandwidth=bandwidth)
     # The weights once per step, whatever the batch; the cache of every sequence.

@@ -80,9 +80,6 @@ def load_balancing_loss(probs: Tensor, indices: Tensor) -> Tensor:
 
     Returns:
         Scalar tensor of probs' dtype.
-
-    Raises:
-        ValueError: no token (N = 0).
     """
     n_tokens, n_experts = probs.shape
     if n_tokens == 0:

@@ -159,7 +159,7 @@ def fit_power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]
         (a, b), in this order.
 
     Raises:
-        ValueError: if a number is not positive, nothing is given, the lengths differ, or x has one distinct value.
+        ValueError: if a number is not positive, nothing is given, or x has one distinct value.
     """
     xs, ys = list(x), list(y)
     if len(xs) != len(ys):

@@ -122,7 +122,7 @@ def decode_tokens_per_second(weight_bytes: float, cache_bytes: float, bandwidth:
         bandwidth: memory bandwidth in bytes per second.
 
     Raises:
-        ValueError: if an argument is negative, or if no byte is read.
+        ValueError: if an argument is negative.
     """
     raise NotImplementedError("part 3: write decode_tokens_per_second")
 

@@ -67,9 +67,6 @@ def load_balancing_loss(probs: Tensor, indices: Tensor) -> Tensor:
 
     Returns:
         Scalar tensor of probs' dtype.
-
-    Raises:
-        ValueError: no token (N = 0).
     """
     raise NotImplementedError("part 2: write load_balancing_loss")
 

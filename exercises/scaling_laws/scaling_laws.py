@@ -127,6 +127,6 @@ def fit_power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]
         (a, b), in this order.
 
     Raises:
-        ValueError: if a number is not positive, nothing is given, the lengths differ, or x has one distinct value.
+        ValueError: if a number is not positive, nothing is given, or x has one distinct value.
     """
     raise NotImplementedError("part 3: write fit_power_law")
