@@ -278,7 +278,15 @@ def _cost(item: _Table) -> CostTarget:
 
 
 def _speed(item: _Table) -> SpeedTarget:
-    return SpeedTarget(item.text("name"), item.integer("part"), item.number("target"), item.text("cause", default=""))
+    return SpeedTarget(
+        item.text("name"),
+        item.integer("part"),
+        item.number("target"),
+        item.text("cause", default=""),
+        item.text("device", default=""),
+        item.number("moved_bytes", default=0.0),
+        item.number("flops", default=0.0),
+    )
 
 
 def _growth(item: _Table) -> GrowthTarget:

@@ -83,5 +83,5 @@ def grade(
     )
     if client is not None:
         return client.grade(order, progress)
-    with JudgeClient(interactive=request.isolation is Isolation.NONE) as own:
+    with JudgeClient(request.isolation is Isolation.NONE, request.device) as own:
         return own.grade(order, progress)

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+INTERPRET_VARIABLE = "TRITON_INTERPRET"
+"""1 where Triton's kernels are interpreted, 0 where they are compiled for the GPU that is there."""
+
 
 class Outcome(StrEnum):
     """How one hidden test ended."""
@@ -95,12 +98,25 @@ class CostTarget:
 
 @dataclass(frozen=True)
 class SpeedTarget:
-    """A limit on the paired time ratio of a benchmark in ``benchmarks.py``."""
+    """A limit on the paired time ratio of a benchmark in ``benchmarks.py``.
+
+    Attributes:
+        device: where it is measured; empty for wherever the tests run.
+        moved_bytes: what one call must move, for a kernel's share of the device's bandwidth; 0 where it has none.
+        flops: matrix operations of one call.
+    """
 
     name: str
     part: int
     target: float
     cause: str = ""
+    device: str = ""
+    moved_bytes: float = 0.0
+    flops: float = 0.0
+
+    def applies_to(self, device: str) -> bool:
+        """Whether it is measured on this device."""
+        return self.device in ("", device)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,11 @@ def grade_class(
         raise RequestError(
             f"{', '.join(sealed[:3])} cannot be graded here: the solution is sealed", "grade from a checkout"
         )
-    timed = {item.slug: {target.part for target in item.speeds} for item in exercises if item.speeds and options.speed}
+    timed = {
+        item.slug: {target.part for target in item.speeds if target.applies_to(options.device)}
+        for item in exercises
+        if options.speed and any(target.applies_to(options.device) for target in item.speeds)
+    }
     if executor is None or timed:
         check_isolation(options.isolation)
     collected = collect(folder, [_wanted(item) for item in exercises], options.limits)

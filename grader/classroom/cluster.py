@@ -34,8 +34,8 @@ def grade_remote(payload: bytes) -> bytes:
         check_isolation(task.isolation)
         if not hasattr(_local, "catalogue"):
             _local.catalogue = Catalogue()
-        if getattr(_local, "client", None) is None:
-            _local.client = JudgeClient()
+        if getattr(_local, "client", None) is None or _local.device != task.device:
+            _local.client, _local.device = JudgeClient(device=task.device), task.device
         result = do_task(task, _local.catalogue, _local.client)
     except KitError as error:
         result = Done(None, f"a worker cannot grade: {error.message}")

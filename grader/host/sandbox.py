@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+
+from grader.model import INTERPRET_VARIABLE
 
 SCRATCH = "/tmp/kit"
 
@@ -50,9 +53,11 @@ def command(arguments: list[str]) -> list[str]:
         *("--tmpfs", "/dev/shm", "--dir", "/tmp/home", "--dir", SCRATCH),
         *binds,
         *_kit_binds(),
+        *_gpu_binds(),
         *("--chdir", SCRATCH),
         *("--setenv", "HOME", "/tmp/home", "--setenv", "TMPDIR", "/tmp", "--setenv", "PATH", "/usr/bin:/bin"),
         *("--setenv", "LANG", "C.UTF-8", "--setenv", "OMP_NUM_THREADS", "1", "--setenv", "TORCHDYNAMO_DISABLE", "1"),
+        *("--setenv", INTERPRET_VARIABLE, os.environ.get(INTERPRET_VARIABLE, "1")),
         *("--", sys.executable, *arguments),
     ]
 
@@ -68,6 +73,13 @@ def _python_folders() -> list[str]:
     wanted.add(str(Path(sys.executable).resolve().parent.parent))
     folders = sorted({str(Path(path)) for path in wanted if Path(path).exists()} - {"/usr", "/"})
     return [path for path in folders if not any(path.startswith(other + "/") for other in folders)]
+
+
+def _gpu_binds() -> list[str]:
+    """The device files of NVIDIA's driver, where kernels are to run on them; otherwise none."""
+    if os.environ.get(INTERPRET_VARIABLE) != "0":
+        return []
+    return [word for path in sorted(Path("/dev").glob("nvidia*")) for word in ("--dev-bind", str(path), str(path))]
 
 
 def _kit_binds() -> list[str]:

@@ -26,7 +26,7 @@ from grader.judge.orders import (
     encoder,
     event_decoder,
 )
-from grader.model import Attempt
+from grader.model import INTERPRET_VARIABLE, Attempt
 
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
@@ -36,9 +36,11 @@ class JudgeClient:
 
     Args:
         interactive: leave the terminal to the judge, for a debugger in the learner's file.
+        device: of the orders to come.  Triton asks when it is imported whether to interpret or to compile its kernels,
+            so a judge does one of the two; with "auto" it looks whether there is a CUDA device.
     """
 
-    def __init__(self, interactive: bool = False) -> None:
+    def __init__(self, interactive: bool = False, device: str = "cpu") -> None:
         ours, theirs = socket.socketpair()
         self._channel = ours
         self._home = tempfile.TemporaryDirectory(prefix="kit-home-")
@@ -46,6 +48,9 @@ class JudgeClient:
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         environment |= {"HOME": self._home.name, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= {"TORCHDYNAMO_DISABLE": "1"}  # torch.compile is right, and compiles for longer than a test runs
+        environment |= {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}  # looking for a device must not keep hosts from using it
+        if device != "auto":
+            environment |= {INTERPRET_VARIABLE: "0" if device == "cuda" else "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-m", "grader.judge.server", str(theirs.fileno())],
             stdin=None if interactive else subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import os
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from grader.judge.faults import CheckFailed
 from grader.meter import roofline
 from grader.meter.compile_report import CompileReport, compile_kernels
 from grader.meter.triton_records import Fault, FaultKind, MeterReport, Options
-from grader.model import Outcome, TestResult
+from grader.model import INTERPRET_VARIABLE, Outcome, TestResult
 
 METER = "triton"
 INTERPRETER = "grader.meter.triton_meter_interpreter"
@@ -26,8 +28,15 @@ SECTOR_LIMIT = 1.25
 _ORDER = {kind: place for place, kind in enumerate(FaultKind)}
 
 
-def ran_on(results: Sequence[TestResult]) -> str:
+def interpreted() -> bool:
+    """Whether this judge and its hosts run kernels in Triton's interpreter, and not on a GPU."""
+    return os.environ.get(INTERPRET_VARIABLE, "1") != "0"
+
+
+def ran_on(results: Sequence[TestResult], device: str = "cpu") -> str:
     """Which tiers a kernel's tests ran on, in words; a pass here is never presented as a GPU's."""
+    if device == "cuda":
+        return f"compiled and run on {torch.cuda.get_device_name()}; bytes and races are the interpreter's to count"
     compiled = [result for result in results if "compile" in result.id]
     if compiled and all(result.outcome is Outcome.PASSED for result in compiled):
         return "interpreter + compiled for sm_80/90; not run on a GPU"

@@ -13,6 +13,7 @@ import sys
 
 from grader.host import limits, wire, zygote
 from grader.host.process import Zygote
+from grader.model import INTERPRET_VARIABLE
 
 
 def main() -> int:
@@ -21,6 +22,8 @@ def main() -> int:
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
     zygote.prepare_torch()
+    if INTERPRET_VARIABLE not in os.environ:
+        os.environ[INTERPRET_VARIABLE] = "0" if sys.modules["torch"].cuda.is_available() else "1"
     process_zygote = Zygote.forked()
     reference_zygote = Zygote.forked(meta=False)  # for timed hosts of the solution: submissions come from the other one
     limits.hide_memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 import time
@@ -27,6 +28,9 @@ from grader.judge.trial import Ended, InProcess, run_own_test, run_test
 from grader.judge.view import Submission
 from grader.meter.child import METERS
 from grader.model import Attempt, Diagnosis, Exercise, Isolation, Outcome, PartResult, TestResult
+
+CUDA_SLACK = 4
+"""Every host opens the device anew: seconds, and gigabytes of the driver's own."""
 
 
 class Judge:
@@ -60,10 +64,12 @@ class Judge:
         started = time.monotonic()
         order = msgspec.structs.replace(order, device=_device(order.device))
         pack = self.pack(order)
+        if order.device == "cuda" and order.timeout_seconds is None:
+            order = msgspec.structs.replace(order, timeout_seconds=CUDA_SLACK * pack.exercise.timeout_seconds)
         if pack.tape is not None:  # a recorded reference knows one seed
             order = msgspec.structs.replace(order, seed=pack.tape.seed)
         on_kernels = pack.exercise.track == "kernels"
-        if on_kernels and order.isolation is not Isolation.NONE:
+        if on_kernels and order.isolation is not Isolation.NONE and kernels.interpreted():
             self.zygote(order.isolation).prepare(kernels.INTERPRETER)
         self._targets.prepare(pack.exercise)
         tests = self._chosen(pack, order)
@@ -91,7 +97,7 @@ class Judge:
         if on_kernels:
             attempt = msgspec.structs.replace(
                 attempt,
-                ran_on=kernels.ran_on(results),
+                ran_on=kernels.ran_on(results, order.device),
                 notes=(
                     *attempt.notes,
                     *kernels.notes(pack.exercise.folder, order.source.decode("utf-8-sig", "replace")),
@@ -145,19 +151,21 @@ class Judge:
         """Fresh loads of the submission, each in a host of its own where there are hosts; all end with the block."""
         load = wire.Load(order.source, order.filename, order.seed)
         hosts: list[Host] = []
+        bounds = self._bounds_on(order.device)
 
         def fresh() -> Submission:
             if order.isolation is Isolation.NONE:
                 own = Submission(InProcess(Session(meters=METERS)), pack.reference)
                 own.load(load.source, load.filename, load.seed)
                 return own
-            hosts.append(self.zygote(order.isolation).host(self._bounds))
+            hosts.append(self.zygote(order.isolation).host(bounds))
             with contextlib.suppress(HostLost):
                 hosts[-1].await_ready()
-            channel = HostChannel(hosts[-1], self._bounds.load_seconds, self._bounds)
+            channel = HostChannel(hosts[-1], bounds.load_seconds, bounds)
             submission = Submission(channel, pack.reference)
             submission.load(load.source, load.filename, load.seed)
-            channel.start_clock(pack.exercise.timeout_seconds * max(1, len(pack.exercise.costs)))
+            seconds = order.timeout_seconds or pack.exercise.timeout_seconds
+            channel.start_clock(seconds * max(1, len(pack.exercise.costs)))
             return submission
 
         try:
@@ -165,6 +173,11 @@ class Judge:
         finally:
             for host in hosts:
                 host.kill(wait=False)
+
+    def _bounds_on(self, device: str) -> limits.Limits:
+        if device != "cuda":
+            return self._bounds
+        return dataclasses.replace(self._bounds, memory_bytes=CUDA_SLACK * self._bounds.memory_bytes)
 
     def _chosen(self, pack: Pack, order: GradeOrder) -> list[HiddenTest]:
         numbers = {part.number for part in pack.exercise.parts}
@@ -191,7 +204,7 @@ class Judge:
                     return
                 yield Ran(run_test(pack, test, submission, order.seed, order.device))
             return
-        tests_in_hosts = HostedTests(pack, order, self._bounds, lambda: self.zygote(order.isolation))
+        tests_in_hosts = HostedTests(pack, order, self._bounds_on(order.device), lambda: self.zygote(order.isolation))
         yield from tests_in_hosts.run(tests, _lanes(pack, order))
 
     def _not_loaded(self, test: HiddenTest, end: Ended) -> TestResult:

@@ -23,6 +23,7 @@ from grader.judge.faults import TestFault
 from grader.judge.pack import Pack
 from grader.judge.timing import PARALLEL, Comparison, TimedSide
 from grader.judge.view import Submission
+from grader.meter.device_share import achieved_on, device_peaks
 from grader.meter.growth import measure_growth
 from grader.meter.paired import MAX_REPETITIONS, PairedRatio, measure_pair, verdict_of
 from grader.model import GrowthTarget, SpeedResult, SpeedTarget, SpeedVerdict
@@ -70,6 +71,8 @@ class SpeedJudge:
         self._pack, self._mine, self._theirs, self._load = pack, mine, theirs, load
         self._device, self._budget_seconds = device, budget_seconds
         self._bounds = limits.Limits(memory_bytes=TIMED_MEMORY_BYTES)
+        self.notes: list[str] = []
+        """What is worth telling beside the verdicts: how near a kernel came to what the device can do."""
 
     def measure(
         self, benchmarks: Benchmarks, parts: Sequence[int], progress: Callable[[str], None] = lambda name: None
@@ -87,7 +90,7 @@ class SpeedJudge:
         """
         found: list[SpeedResult] = []
         for target, benchmark in benchmarks.speeds:
-            if target.part in parts:
+            if target.part in parts and target.applies_to(self._device):
                 progress(target.name)
                 found.append(self.speed(target, benchmark))
         for growth_target, growth_benchmark in benchmarks.growths:
@@ -197,6 +200,11 @@ class SpeedJudge:
             ratio, low, high = ratio * threads, low * threads, high * threads
             verdict = verdict_of(low, high, target.target)
             cause = f"the timed calls kept {threads:.1f} threads busy, and are charged for all of them"
+        if self._device == "cuda" and target.moved_bytes and math.isfinite(ratio):
+            achieved = achieved_on(device_peaks(), target, ratio * found.reference_ns)
+            self.notes.append(f"{target.name}: {achieved.words}")
+            if achieved.problem:
+                verdict, cause = SpeedVerdict.FAIL, achieved.problem
         return SpeedResult(target.name, self._device, ratio, low, high, target.target, verdict, target.part, cause)
 
     def _faulty(self, name: str, target: float, part: int, fault: TestFault, unit: str = "") -> SpeedResult:

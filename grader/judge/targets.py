@@ -93,7 +93,8 @@ class Targets:
                 attempt, diagnosis=(*attempt.diagnosis, *costly(pack, benchmarks, missed, order.seed))
             )
         passing = [part.number for part in attempt.parts if part.passed]
-        timed = {target.part for target in exercise.speeds} | {target.part for target in exercise.growths}
+        timed = {target.part for target in exercise.speeds if target.applies_to(order.device)}
+        timed |= {target.part for target in exercise.growths}
         if not order.speed or not timed.intersection(passing):
             return attempt
         if order.isolation is Isolation.NONE:
@@ -163,7 +164,8 @@ def _with_speed(
 ) -> Attempt:
     found = judge.measure(benchmarks, passing, lambda name: progress(Measuring(name)))
     missed = {item.part for item in found if item.verdict is SpeedVerdict.FAIL}
-    return msgspec.structs.replace(_without(attempt, missed), speed=tuple(found))
+    attempt = msgspec.structs.replace(_without(attempt, missed), speed=tuple(found))
+    return msgspec.structs.replace(attempt, notes=(*attempt.notes, *judge.notes))
 
 
 def _without(attempt: Attempt, missed: set[int]) -> Attempt:

@@ -252,7 +252,7 @@ class Comparison:
             if turn:
                 roll((args, kwargs), turn)
         value = self._mine.answer(place)
-        if found := compare.mismatch(value, self._expected(args, kwargs), None, True):
+        if found := compare.mismatch(value, self._expected(args, kwargs), None, dtype=False):
             raise TestFault("a timed call's answer is wrong, though the tests' are right", found)
 
     def _expected(self, args: Any, kwargs: Any) -> Any:

@@ -8,9 +8,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from grader.model import INTERPRET_VARIABLE
+
 # Triton asks once, when it is first imported, whether its kernels are to be interpreted.  Whoever imports the meters
 # (a zygote, or a judge that runs variants itself) may come to run kernels, so this is the latest place to say so.
-os.environ.setdefault("TRITON_INTERPRET", "1")
+os.environ.setdefault(INTERPRET_VARIABLE, "1")
 
 MeteredCall = Callable[[functools.partial[Any], Any], tuple[Any, bytes]]
 

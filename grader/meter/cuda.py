@@ -179,25 +179,6 @@ def gap_ns(sample: CudaSample, wall_ns: int) -> int:
     return max(0, wall_ns - sample.event_ns)
 
 
-def impossible(sample: CudaSample, wall_ns: int, floor_ns: float = 0.0) -> str:
-    """Why a sample is no result, in words; empty when it may be one.
-
-    Args:
-        sample: what was reported.
-        wall_ns: the judge's clock around it.
-        floor_ns: the roofline floor of one call, 0 where none is known.
-    """
-    if sample.event_ns > wall_ns * 1.01:
-        return f"the events report {sample.event_ns / 1e6:.3f} ms of a sample that took {wall_ns / 1e6:.3f} ms"
-    per_call_ns = sample.event_ns / max(1, sample.calls)
-    if per_call_ns < ROOFLINE_SHARE * floor_ns:
-        return (
-            f"a call in {per_call_ns / 1e3:.1f} us is quicker than the device can move its bytes or do its sums "
-            f"({floor_ns / 1e3:.1f} us)"
-        )
-    return ""
-
-
 class Peaks(msgspec.Struct, frozen=True):
     """What this device does in a large copy and in a large matrix product."""
 

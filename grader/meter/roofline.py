@@ -18,6 +18,8 @@ class Device:
 A100 = Device("A100", 2.039e12, {"bfloat16": 312e12, "float16": 312e12, "float32": 156e12}, 80)
 H100 = Device("H100", 3.35e12, {"bfloat16": 990e12, "float16": 990e12, "float32": 495e12}, 90)
 B200 = Device("B200", 8.0e12, {"bfloat16": 2250e12, "float16": 2250e12, "float32": 1100e12}, 100)
+H200 = Device("H200", 4.8e12, H100.flops_per_second, 90)
+KNOWN = (A100, H100, H200, B200)
 DEVICES = (A100, H100, B200)
 """float32 is the TF32 path of the matrix units, which is what ``tl.dot`` uses by default."""
 

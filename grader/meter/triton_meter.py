@@ -22,8 +22,7 @@ import torch
 
 from grader.errors import GraderFault
 from grader.meter.triton_records import FaultKind, MeterReport, Options
-
-INTERPRET_VARIABLE = "TRITON_INTERPRET"
+from grader.model import INTERPRET_VARIABLE
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The CUDA tier: the same launchers on real tensors, compiled, with the checks that need no interpreter, and timed.
+"""The CUDA tier: the same launchers on real tensors, compiled, with the checks that need no interpreter.
 
 What a GPU does cannot be watched access by access.  So every tensor lies between guard bands that hold a pattern,
 outputs start as a poison no kernel computes, and both are read back after the call: a store outside its tensor and an
@@ -10,20 +10,16 @@ Nothing here has been run on CUDA by the kit's own tests, which use CPU tensors 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any
 
-import msgspec
 import torch
 
-from grader.meter.cuda import CudaSample, EventClock, Peaks, impossible, time_calls, warm_up
 from grader.meter.triton_meter_ledger import Ledger
 from grader.meter.triton_meter_memory import FILLED, GUARD_BYTES, Home, Memory, poison
 from grader.meter.triton_meter_torch import LauncherMode
 from grader.meter.triton_records import FaultKind, MeterReport
 
 GUARD_PATTERN = 0xA5
-TIMED_ROUNDS = 10
 
 
 def run_on_device(
@@ -60,69 +56,6 @@ def run_on_device(
         if isinstance(value, torch.Tensor):
             value.copy_(mine)
     return result, error, MeterReport(torch_ops=ledger.torch_ops(), faults=ledger.faults(label), tier="cuda")
-
-
-class KernelTiming(msgspec.Struct, frozen=True):
-    """How long one launch takes on this device, and how near that is to what the device can do.
-
-    ``bandwidth_share`` and ``flops_share`` are fractions of what the device measures in a copy and in a matrix
-    product; ``problem`` says why the time is no result, and is empty when it is one.
-    """
-
-    call_ns: float
-    floor_ns: float
-    bytes_per_second: float
-    flops_per_second: float
-    bandwidth_share: float
-    flops_share: float
-    problem: str = ""
-
-
-def time_launcher(
-    launch: Callable[[Any], Any],
-    inputs: Sequence[Any],
-    check: Callable[[Any, Any], bool],
-    moved_bytes: float,
-    flops: float,
-    clock: EventClock,
-    peaks: Peaks,
-    floor_ns: float,
-    rounds: int = TIMED_ROUNDS,
-    wall_ns: Callable[[], int] | None = None,
-) -> KernelTiming:
-    """Time a launcher on fresh inputs, a cold cache and poisoned memory, and check an answer of every round.
-
-    Args:
-        launch: calls the launcher on one set of inputs and returns its result.
-        inputs: argument sets, used in turn; enough of them that none is in the cache when it comes round again.
-        check: whether a result is right for its inputs.
-        moved_bytes: bytes of one call by the challenge's formula.
-        flops: operations of one call by the formula.
-        clock: the device's events.
-        peaks: what the device measures in a copy and in a matrix product.
-        floor_ns: the roofline floor of one call from published peaks; anything under 0.9 of it is an error.
-        rounds: samples, of which the median counts.
-        wall_ns: the host's clock around each sample; None leaves the events unchecked.
-    """
-    for values in inputs:
-        warm_up(lambda values=values: launch(values), clock)  # type: ignore[misc]
-    samples: list[CudaSample] = []
-    problem = ""
-    for turn in range(rounds):
-        values = inputs[turn % len(inputs)]
-        kept: list[Any] = []
-        before = wall_ns() if wall_ns else 0
-        sample = time_calls([lambda values=values, kept=kept: kept.append(launch(values))], clock)  # type: ignore[misc]
-        elapsed = wall_ns() - before if wall_ns else sample.event_ns
-        problem = problem or impossible(sample, elapsed, floor_ns)
-        if not problem and not check(values, kept[0]):
-            problem = "a timed call gave a wrong answer"
-        samples.append(sample)
-    call_ns = median(sample.event_ns / max(1, sample.calls) for sample in samples)
-    moved, done = moved_bytes / call_ns * 1e9, flops / call_ns * 1e9
-    return KernelTiming(
-        call_ns, floor_ns, moved, done, moved / peaks.bytes_per_second, done / peaks.flops_per_second, problem
-    )
 
 
 class _GuardedMode(LauncherMode):  # type: ignore[no-untyped-call]

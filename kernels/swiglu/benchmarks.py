@@ -1,0 +1,9 @@
+"""What full-size work should take on a GPU.  The names injected here are listed in CONTRIBUTING.md."""
+
+
+@speed("2048 tokens of 4096")
+def full_size(module):
+    def draw(rng):
+        return arguments(*(rng.normal(2048, 4096, dtype=torch.bfloat16) for _ in range(2)))
+
+    return module.swiglu, draw
