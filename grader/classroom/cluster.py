@@ -34,7 +34,10 @@ def grade_remote(payload: bytes) -> bytes:
         check_isolation(task.isolation)
         if not hasattr(_local, "catalogue"):
             _local.catalogue = Catalogue()
-        if getattr(_local, "client", None) is None or _local.device != task.device:
+        if getattr(_local, "client", None) is not None and _local.device != task.device:
+            _local.client.close()
+            _local.client = None
+        if getattr(_local, "client", None) is None:
             _local.client, _local.device = JudgeClient(device=task.device), task.device
         result = do_task(task, _local.catalogue, _local.client)
     except KitError as error:
