@@ -98,7 +98,7 @@ def run(control: socket.socket, meta: bool = True) -> None:
                     os.close(rules)
                 rules = landlock.ruleset(map(Path, order.forbidden), map(Path, order.writable))
             case Prepare():
-                with contextlib.suppress(ImportError):  # a host that needs it will say what is missing
+                with contextlib.suppress(Exception):  # a host that needs it will say what is missing
                     importlib.import_module(order.module)
             case End():
                 _end(hosts.pop(order.folder, 0), Path(order.folder), set(hosts.values()))
