@@ -234,6 +234,13 @@ def test_noisy_points_are_fitted_by_least_squares_of_the_logs(submission, refere
 
 
 @part(3)
+def test_many_points_all_count(submission, reference, rng):
+    _, _, x, y = law(rng, rng.integers(150, 250), 0.8)
+    says = f"{len(x)} points, every one with the same weight"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+
+
+@part(3)
 def test_a_repeated_point_counts_twice(submission, reference, rng):
     _, _, x, y = law(rng, 5, 0.8)
     x, y = [*x, x[0], x[0]], [*y, y[0], 3 * y[0]]
@@ -254,6 +261,9 @@ def test_budgets_beyond_64_bits_are_numbers_too(submission, reference, rng):
     x = [rng.integers(10**power, 10 ** (power + 1)) for power in (18, 20, 21, 23, 25)]
     y = [rng.integers(10**9, 10**10) * 3**step for step in range(5)]
     says = "FLOP counts above 2^63 as ints"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=1e-4)
+    x, y = [value // 10**15 for value in x], [value * 10**12 for value in y]
+    says = "token counts above 2^63 as ints, in y this time"
     close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=1e-4)
 
 
