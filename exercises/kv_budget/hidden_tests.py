@@ -125,6 +125,21 @@ def test_negative_grouped_query_sizes_are_refused(submission, rng, place):
         submission.gqa_cache_bytes(*draw)
 
 
+def by_name(submission, reference, rng, name, *ranges):
+    """The dtype given by name: it counts, and a negative one is refused."""
+    draw, width = sizes(rng, *ranges), rng.choice([1, 4, 8])
+    mine = getattr(submission, name)(*draw, dtype_bytes=width)
+    same(mine, getattr(reference, name)(*draw, dtype_bytes=width), says=f"{name} with dtype_bytes={width}")
+    with raises(ValueError, says=f"{name} with dtype_bytes={-width}"):
+        getattr(submission, name)(*draw, dtype_bytes=-width)
+
+
+@part(1)
+@pytest.mark.parametrize("name", ["mha_cache_bytes", "gqa_cache_bytes"])
+def test_a_dtype_given_by_name(submission, reference, rng, name):
+    by_name(submission, reference, rng, name, *ATTENTION)
+
+
 @part(1)
 @pytest.mark.parametrize("name", ["mha_cache_bytes", "gqa_cache_bytes"])
 def test_a_negative_size_does_not_hide_behind_another(submission, rng, name):
@@ -231,6 +246,13 @@ def test_nothing_cached_takes_no_bytes(submission, rng):
         or_refusal(submission.ssm_state_bytes, 0, latent, rope),
     ]
     same(mine, [0] * 5, says="zero tokens or zero layers is 0 bytes, no error")
+
+
+@part(2)
+def test_a_dtype_given_by_name_in_the_other_caches(submission, reference, rng):
+    by_name(submission, reference, rng, "mla_cache_bytes", *LATENT)
+    by_name(submission, reference, rng, "window_cache_bytes", *WINDOW, (5, 400), (5, 400))
+    by_name(submission, reference, rng, "ssm_state_bytes", *STATE)
 
 
 @part(2)
