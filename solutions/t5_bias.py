@@ -33,9 +33,6 @@ def relative_position_bucket(
 
     Returns:
         int64 tensor of the same shape and device, values in [0, num_buckets).
-
-    Raises:
-        ValueError: if the buckets are too few, or max_distance lies inside the exact buckets.
     """
     buckets = torch.zeros_like(relative_position, dtype=torch.long)
     per_direction = num_buckets

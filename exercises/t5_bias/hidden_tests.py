@@ -84,6 +84,16 @@ def test_other_sizes_causal(submission, reference, rng):
 
 
 @part(1)
+def test_buckets_do_not_depend_on_earlier_calls(submission, reference, rng):
+    for num_buckets, max_distance in ((24, 90), (24, 200), (32, 90), (24, 90)):
+        for bidirectional in (True, False):
+            offsets = drawn_offsets(rng, num_buckets // 2 if bidirectional else num_buckets, max_distance)
+            args = (offsets, bidirectional, num_buckets, max_distance)
+            mine, expected = (module.relative_position_bucket(*args) for module in (submission, reference))
+            same(mine, expected, says=f"called again with {num_buckets} buckets up to distance {max_distance}")
+
+
+@part(1)
 def test_far_keys_share_the_last_bucket_of_their_direction(submission, rng):
     offsets = torch.tensor([-(10**6), 40_000, -40_000, 129, -rng.integers(300, 9000), rng.integers(300, 9000)])
     offsets = offsets.to(device_of(rng))
@@ -155,7 +165,7 @@ def test_bias_of_a_square_decoder(submission, reference, rng):
 def test_fewer_queries_are_the_last_ones(submission, reference, rng):
     mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 5, bidirectional=False)
     full = ref(23, 23)
-    for q_len in (1, 2, 7):
+    for q_len in (7, 2, 1):  # one query sees no later key, so that alone it cannot tell directions apart
         close(mine(q_len, 23), full[:, :, -q_len:], says=f"the last {q_len} rows of the bias of 23 positions")
 
 
@@ -229,6 +239,14 @@ def test_more_queries_than_keys_are_refused(submission, rng):
     for extra in (1, rng.integers(2, 9)):
         with raises(ValueError, says=f"{k_len + extra} queries and {k_len} keys"):
             submission.RelativePositionBias(3)(k_len + extra, k_len)
+
+
+@part(2)
+def test_a_new_embedding_starts_as_torch_starts_it(submission, rng):
+    weight = submission.RelativePositionBias(16).state_dict()["embedding.weight"]
+    same(tuple(weight.shape), (32, 16), says="the embedding has a row per bucket and a column per head")
+    spread = float(weight.float().std())
+    check(0.7 < spread < 1.3, "a new nn.Embedding holds standard normal draws", seen=spread)
 
 
 @part(2)
