@@ -155,7 +155,7 @@ class Zygote:
             theirs.close()
             os.close(write_end)
         os.set_blocking(read_end, False)
-        return Host(ours, read_end, bounds, lambda wait: self._end(folder, wait))
+        return Host(ours, read_end, bounds, lambda wait: self._end(folder, wait), lambda: self.alive)
 
     def lock(self, content_root: Path) -> None:
         """Keep later hosts from reading an exercise's secrets, and from writing outside their scratch folders.
@@ -228,8 +228,16 @@ class Zygote:
 class Host:
     """One host process: send a request, await its reply."""
 
-    def __init__(self, channel: socket.socket, output: int, bounds: limits.Limits, end: Callable[[bool], bool]) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        output: int,
+        bounds: limits.Limits,
+        end: Callable[[bool], bool],
+        zygote_lives: Callable[[], bool],
+    ) -> None:
         self._channel = channel
+        self._zygote_lives = zygote_lives
         self._output: int | None = output
         self._bounds = bounds
         self._end = end
@@ -244,6 +252,11 @@ class Host:
     def pid(self) -> int:
         """The host's process id as seen from here; 0 until it has reported."""
         return self._pid
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the zygote it came from is gone, and this host with it."""
+        return not self._zygote_lives()
 
     @property
     def ended(self) -> bool:
@@ -304,6 +317,8 @@ class Host:
         return self.reply(deadline)
 
     def _wait(self, deadline: float) -> None:
+        if self._closed:
+            raise HostLost("crashed", "it has ended")
         left = deadline - time.monotonic()
         if left <= 0 and self._pid > 0:
             # A busy machine is not the learner's fault: what the host waited for a core does not count.

@@ -54,7 +54,7 @@ def command(arguments: list[str]) -> list[str]:
         *binds,
         *_kit_binds(),
         *_gpu_binds(),
-        *("--chdir", SCRATCH),
+        *("--chdir", "/"),  # a folder that cleaning up leaves where it is
         *("--setenv", "HOME", "/tmp/home", "--setenv", "TMPDIR", "/tmp", "--setenv", "PATH", "/usr/bin:/bin"),
         *("--setenv", "LANG", "C.UTF-8", "--setenv", "OMP_NUM_THREADS", "1", "--setenv", "TORCHDYNAMO_DISABLE", "1"),
         *("--setenv", INTERPRET_VARIABLE, os.environ.get(INTERPRET_VARIABLE, "1")),

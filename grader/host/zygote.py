@@ -80,7 +80,8 @@ def run(control: socket.socket, meta: bool = True) -> None:
     sandboxed, prepared = False, not meta
     while True:
         if hosts and not prepared and not select.select([control], [], [], _IDLE_SECONDS)[0]:
-            prepare_more_meta()
+            with contextlib.suppress(Exception):  # only to save time; whoever asks for it in vain will say so
+                prepare_more_meta()
             prepared = True
         try:
             data, descriptors, _, _ = socket.recv_fds(control, ORDER_LIMIT_BYTES, 2)

@@ -43,6 +43,7 @@ take its whole deadline again."""
 HURRY = 10
 """Once a part is lost to a test that ran out of time, its others get this fraction of the deadline: no point depends
 on them, and endless loops are rarely alone."""
+ORPHANED_SECONDS = 0.05
 NOT_RUN = "not run: {count} tests of this part ran out of time already"
 _SENTENCES = {
     "timeout": "no answer within {seconds:g} s, so the process was killed; look for a loop that does not end",
@@ -99,6 +100,9 @@ class Hosts:
     def fresh(self) -> Host:
         """A host that has run nothing but the load, which has been sent."""
         self.drop()
+        if self._next is not None and self._next.orphaned:  # the last test took the zygote with it
+            self._next.kill(wait=False)
+            self._next = None
         host, self._next = self._next or self._start(), None
         self._next = self._start()
         self._used, self._tests_in_host = host, 1
@@ -116,6 +120,11 @@ class Hosts:
             self.drop()
             return None
         return self._used
+
+    def orphaned(self) -> bool:
+        """Whether the last host's zygote is gone too; it may take a moment to go."""
+        time.sleep(ORPHANED_SECONDS)
+        return self._used is not None and self._used.orphaned
 
     def drop(self, wait: bool = False) -> bool:
         """End the host last used; False when that could not be done."""
@@ -260,6 +269,9 @@ class HostedTests:
             if not found.load_fault and (not doubtful or test.part in self._lost):
                 return found
         found = self._once(test, order, hosts.fresh())
+        if found.end.outcome is Outcome.CRASHED and hosts.orphaned():
+            # Where the host's host died, whoever did it has one more try to show who ended whom.
+            found = self._once(test, order, hosts.fresh())
         if found.end.outcome is not Outcome.PASSED:
             self._lost.add(test.part)
         return found

@@ -23,6 +23,7 @@ from grader.classroom.feedback import Redactor
 from grader.classroom.selftest import _canaries, read_attacks, run_attack
 from grader.host import sandbox
 from grader.judge.client import JudgeClient
+from grader.judge.orders import GradeOrder
 from grader.model import Isolation
 
 HERE = Path(__file__).parent
@@ -45,6 +46,30 @@ def judge() -> Iterator[JudgeClient]:
 def test_a_sandbox_shows_what_the_table_says(judge: JudgeClient, name: str) -> None:
     result = run_attack(judge, HERE / name, ATTACKS[name], Isolation.BWRAP)
     assert result.stopped, result.seen
+
+
+def test_a_slow_test_after_others_outlives_what_the_sandbox_does_meanwhile(judge: JudgeClient) -> None:
+    # While a host keeps it waiting, the process that hosts come from imports what some will ask for: in a sandbox whose
+    # folders have been emptied since.
+    slow = (HERE / "control-right" / "submission.py").read_text()
+    place = slow.index(":\n", slow.index("    def forward(")) + 2
+    slow = f"{slow[:place]}        __import__('time').sleep(1.0)\n{slow[place:]}"
+    orders = [
+        GradeOrder(
+            "gqa",
+            str(paths.content_root()),
+            source,
+            "gqa.py",
+            "gqa.py",
+            seed=1,
+            only=("test_one_token",),
+            isolation=Isolation.BWRAP,
+        )
+        for source in ((HERE / "control-wrong" / "submission.py").read_bytes(), slow.encode())
+    ]
+    with JudgeClient() as own:  # with a sandbox that has done nothing yet
+        outcomes = [{str(test.outcome) for test in own.grade(order, lambda event: None).tests} for order in orders]
+    assert outcomes[1] == {"passed"}
 
 
 def test_every_row_of_issue_7_has_a_folder_or_a_test_here() -> None:
