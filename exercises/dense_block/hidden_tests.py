@@ -103,6 +103,15 @@ def test_norm_in_bfloat16(submission, reference, rng):
 
 
 @part(1)
+def test_norm_in_half_precision_uses_its_eps(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16):
+        mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 8, eps=rng.choice((0.25, 0.5, 1.5)), dtype=dtype)
+        x = (rng.normal(3, 8) + 0.4).to(dtype)
+        x[1] = 0.0
+        close(mine(x), ref(x), says=f"{dtype} rows under a large eps, one of them zeros", tol=4e-2)
+
+
+@part(1)
 def test_norm_returns_the_dtype_of_x_when_the_weight_has_another(submission, reference, rng):
     mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 10)
     x = (rng.normal(3, 10) + 0.5).to(torch.bfloat16)
@@ -268,14 +277,17 @@ def test_block_gradients(submission, reference, rng):
 
 @part(2)
 def test_block_with_silent_sublayers_is_the_identity(submission, reference, rng):
-    mine, _ = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
+    mine, ref = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
+    x = rng.normal(2, 4, 12) * 3 + 1
+    before, expected = mine(x), ref(x)
     silent = {
         name: torch.zeros_like(tensor) if name.endswith(("o_proj.weight", "w_down.weight")) else tensor
         for name, tensor in mine.state_dict().items()
     }
     mine.load_state_dict(silent)
-    x = rng.normal(2, 4, 12) * 3 + 1
-    close(mine(x), x, says="with o_proj and w_down zero the stream passes through untouched", trivial_ok=True)
+    # Beside it the block as it was: silent sublayers alone cannot tell where a norm was put in vain.
+    says = "with o_proj and w_down zero the stream passes through untouched (first half; then the block before that)"
+    close(torch.cat([mine(x), before]), torch.cat([x, expected]), says=says, trivial_ok=True)
 
 
 @part(2)
