@@ -431,6 +431,17 @@ def test_a_sequence_of_one_token_in_chunks(submission, reference, rng):
 
 
 @part(3)
+@pytest.mark.parametrize("chunk", [2, 5])
+def test_equal_sizes_in_chunks(submission, reference, rng, chunk):
+    args = inputs(rng, 5, 5, 5, 5)
+    close(
+        submission.chunked_selective_scan(*args, chunk),
+        reference.selective_scan(*args),
+        says=f"batch, time, channels, states: all 5, in chunks of {chunk}",
+    )
+
+
+@part(3)
 def test_memory_reaches_across_many_chunks(submission, reference, rng):
     """Only the first chunk writes, and hardly anything decays: all later chunks live on what was carried."""
     x, delta, A, B, C, D = inputs(rng, 2, 20, 3, 4, slow=0.01, fast=0.08)
@@ -490,6 +501,11 @@ def test_strong_decays_give_finite_gradients(submission, reference, rng):
     for gradient, expected, name in zip(mine[:1] + mine[3:], right[:1] + right[3:], ("x", "B", "C", "D"), strict=True):
         check(gradient is not None, f"the gradient of {name} is missing")
         close(gradient, expected, says=f"gradient of {name} where decays underflow", tol=1e-3)
+    for gradient, name in zip(mine[1:3], ("delta", "A"), strict=True):
+        check(gradient is not None, f"the gradient of {name} is missing")
+        check(
+            bool(torch.isfinite(gradient).all()), f"the gradient of {name} is finite where decays underflow", gradient
+        )
 
 
 @part(3)
