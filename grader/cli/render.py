@@ -87,7 +87,8 @@ def _verdict(attempt: Attempt, exercise: Exercise, verbose: bool, bars: bool) ->
 def _closing(attempt: Attempt, exercise: Exercise, bars: bool | None) -> list[RenderableType]:
     """Speed (unless ``bars`` is None: it was printed), remarks, and what to do next."""
     blocks = [] if bars is None else list(_speed(attempt, bars))
-    blocks.extend(Text.assemble(("note: ", "yellow"), visible(note)) for note in attempt.notes)
+    if attempt.notes:
+        blocks.append(Group(*(Text.assemble(("note: ", "yellow"), visible(note)) for note in attempt.notes)))
     blocks.append(_next_step(attempt, exercise))
     return blocks
 

@@ -163,7 +163,7 @@ def notes(folder: Path, source: str) -> tuple[str, ...]:
         floors = roofline.floors(float(full["moved_bytes"]), float(full.get("flops", 0)))
         lines.append(f"roofline at {full['shape']}: " + "; ".join(map(str, floors)))
     report = _last_compiled.pop(source, CompileReport())
-    lines.extend(dict.fromkeys(one.facts for one in report.compiled if one.compiled))
+    lines.extend(report.facts)
     return tuple(lines)
 
 

@@ -68,15 +68,6 @@ class Compiled(msgspec.Struct, frozen=True):
             )
         return ""
 
-    @property
-    def facts(self) -> str:
-        """What the compiler made, in one line."""
-        loads = f", loads up to {max(self.load_bits)} bits" if self.load_bits else ""
-        cores = f", {self.tensor_cores}" if self.tensor_cores else ""
-        shared = f"{self.shared_bytes} of {SHARED_LIMIT_BYTES[self.target]} bytes of shared memory"
-        spills = f", {self.spill_bytes} bytes spilled" if self.spill_bytes else ""
-        return f"{self.kernel}, sm_{self.target}: {self.registers} registers{spills}, {shared}{loads}{cores}"
-
 
 class CompileReport(msgspec.Struct, frozen=True):
     """Everything that was compiled."""
@@ -87,6 +78,28 @@ class CompileReport(msgspec.Struct, frozen=True):
     def problems(self) -> tuple[str, ...]:
         """Why the gate is not passed: a sentence for each kernel and target of the gate that fails."""
         return tuple(one.problem for one in self.compiled if one.target in GATE_TARGETS and one.problem)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What the compiler made of each kernel, over all launches and targets, a line each."""
+        kernels = dict.fromkeys(one.kernel for one in self.compiled if one.compiled)
+        return tuple(
+            _facts(name, [one for one in self.compiled if one.compiled and one.kernel == name]) for name in kernels
+        )
+
+
+def _facts(name: str, made: list[Compiled]) -> str:
+    targets = ", ".join(f"sm_{target}" for target in sorted({one.target for one in made}))
+    fewest, most = min(one.registers for one in made), max(one.registers for one in made)
+    largest = max(made, key=lambda one: one.shared_bytes / SHARED_LIMIT_BYTES[one.target])
+    words = [f"{fewest} to {most} registers" if fewest < most else f"{most} registers"]
+    if spilled := max(one.spill_bytes for one in made):
+        words.append(f"{spilled} bytes spilled")
+    words.append(f"up to {largest.shared_bytes} of {SHARED_LIMIT_BYTES[largest.target]} bytes of shared memory")
+    if bits := [max(one.load_bits) for one in made if one.load_bits]:
+        words.append(f"loads up to {max(bits)} bits")
+    words += dict.fromkeys(one.tensor_cores for one in made if one.tensor_cores)
+    return f"{name} ({targets}): {', '.join(words)}"
 
 
 class Request(msgspec.Struct, frozen=True):
