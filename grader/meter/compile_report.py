@@ -82,10 +82,11 @@ class CompileReport(msgspec.Struct, frozen=True):
     @property
     def facts(self) -> tuple[str, ...]:
         """What the compiler made of each kernel, over all launches and targets, a line each."""
-        kernels = dict.fromkeys(one.kernel for one in self.compiled if one.compiled)
-        return tuple(
-            _facts(name, [one for one in self.compiled if one.compiled and one.kernel == name]) for name in kernels
-        )
+        made: dict[str, list[Compiled]] = {}
+        for one in self.compiled:
+            if one.compiled:
+                made.setdefault(one.kernel, []).append(one)
+        return tuple(_facts(name, launches) for name, launches in made.items())
 
 
 def _facts(name: str, made: list[Compiled]) -> str:

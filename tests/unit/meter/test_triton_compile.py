@@ -76,6 +76,18 @@ def test_shared_memory_is_held_against_the_device():
     assert compile_report.Compiled("k", 90, 0, True, shared_bytes=200_000).problem == ""
 
 
+def test_the_facts_of_a_kernel_are_one_line_over_launches_and_targets():
+    made = [
+        compile_report.Compiled("k", 80, 0, True, registers=44, shared_bytes=8, load_bits={16: 2}),
+        compile_report.Compiled("k", 90, 1, True, registers=50, shared_bytes=128, load_bits={128: 1}),
+        compile_report.Compiled("k", 90, 2, False, reason="refused"),
+    ]
+    (fact,) = compile_report.CompileReport(tuple(made)).facts
+    assert fact == (
+        "k (sm_80, sm_90): 44 to 50 registers, up to 128 of 232448 bytes of shared memory, loads up to 128 bits"
+    )
+
+
 def test_the_second_time_nothing_is_compiled(monkeypatch):
     wanted = signatures(samples.triple, torch.randn(40))
     first = compile_kernels(SOURCE, wanted, targets=(80,))
