@@ -205,7 +205,7 @@ class Judge:
                 yield Ran(run_test(pack, test, submission, order.seed, order.device))
             return
         tests_in_hosts = HostedTests(pack, order, self._bounds_on(order.device), lambda: self.zygote(order.isolation))
-        yield from tests_in_hosts.run(tests, _lanes(pack, order))
+        yield from tests_in_hosts.run(tests, order.lanes)
 
     def _not_loaded(self, test: HiddenTest, end: Ended) -> TestResult:
         return TestResult(test.id, test.part, end.outcome, f"not run: the file could not be loaded ({end.message})")
@@ -221,11 +221,6 @@ class Judge:
                     f"the hidden test {end.test.id} of {pack.exercise.slug} is at fault: {end.test_bug}",
                     f"please report it with --seed {order.seed}; another seed may work",
                 )
-
-
-def _lanes(pack: Pack, order: GradeOrder) -> int:
-    """How many lanes an attempt gets.  Kernels stay in one: Triton's interpreter is a single one in a process."""
-    return 1 if pack.exercise.track == "kernels" else order.lanes
 
 
 def _device(wanted: str) -> str:
