@@ -57,8 +57,10 @@ def test_multi_query_case(submission, reference, rng):
 @part(1)
 def test_one_token(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
-    x = rng.normal(3, 1, 48)
-    close(mine(x)[0], ref(x)[0], says="a single token attends to itself alone")
+    x = rng.normal(3, 5, 48)
+    # Beside it all five: of one token alone, several mistakes look the same.
+    y, expected = (torch.cat([layer(x[:, :1])[0], layer(x)[0]], 1) for layer in (mine, ref))
+    close(y, expected, says="a single token attends to itself alone (row 0; then the sequence that it starts)")
 
 
 @part(1)
@@ -143,8 +145,9 @@ def test_training_and_evaluation_mode_agree(submission, reference, rng):
 @pytest.mark.parametrize("T", [2, 3])
 def test_a_few_tokens(submission, reference, rng, T):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
-    x = rng.normal(3, T, 48)
-    close(mine(x)[0], ref(x)[0], says=f"{T} tokens: even of two, the first must not see the second")
+    x = rng.normal(3, 6, 48)
+    y, expected = (torch.cat([layer(x[:, :T])[0], layer(x)[0]], 1) for layer in (mine, ref))
+    close(y, expected, says=f"{T} tokens: even of two, the first must not see the second; then all 6")
 
 
 @part(1)
@@ -290,7 +293,7 @@ def test_two_continuations_of_one_cache_do_not_disturb_each_other(submission, re
 def test_evaluation_mode_keeps_caches_apart(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
     mine.eval()
-    prompt, left, right = rng.normal(2, 4, 48), rng.normal(2, 2, 48), rng.normal(2, 3, 48)
+    prompt, left, right = rng.normal(2, 4, 48), rng.normal(2, 5, 48), rng.normal(2, 2, 48)
     _, cache = mine(prompt, use_cache=True)
     for new in (left, right, left):
         y, grown = mine(new, kv_cache=cache, use_cache=True)
@@ -303,8 +306,8 @@ def test_evaluation_mode_keeps_caches_apart(submission, reference, rng):
 def test_a_long_cache(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 8, 4, 2)
     past = (3 * rng.normal(1, 2, 1100, 2), rng.normal(1, 2, 1100, 2))
-    x = 3 * rng.normal(1, 2, 8)
-    close(mine(x, kv_cache=past)[0], ref(x, kv_cache=past)[0], says="two tokens after 1100 cached ones")
+    x = 6 * rng.normal(1, 16, 8)  # large, so that the mask among the new tokens is seen beside so many cached ones
+    close(mine(x, kv_cache=past)[0], ref(x, kv_cache=past)[0], says="16 tokens after 1100 cached ones")
 
 
 @part(2)
@@ -434,6 +437,14 @@ def test_mean_pooling_keeps_dtype_gradient_and_strided_input(submission, rng):
     (pooled * w).sum().backward()
     expected = (w.reshape(2, 1, 3, 18) / 3).expand(2, 3, 3, 18).reshape(18, 18)
     close(weight.grad, expected, says="the gradient of the weight: a third of the pooled one's")
+
+
+@part(3)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mean_pooling_keeps_half_precision(submission, rng, dtype):
+    weight = rng.normal(24, 24, dtype=dtype)
+    expected = weight.double().reshape(2, 3, 4, 24).mean(1).reshape(8, 24).to(dtype)
+    close(submission.mean_pool_kv_heads(weight, 6, 2), expected, says=f"a {dtype} weight")
 
 
 @part(3)
