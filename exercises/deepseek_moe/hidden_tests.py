@@ -298,17 +298,18 @@ def test_deepseek_v3_experts(submission, reference, rng):
 def clear_scores(rng, n_tokens, n_experts, k, n_groups, top_groups, gap=0.02, contested=True):
     """(N, E) scores with a gap at the group cut and at the expert cut.
 
-    With `contested`, in every row the group limit changes the experts chosen, and ranking groups by their best expert
-    or by their whole sum would choose other groups in some rows.
+    With `contested`, in every row the group limit changes the experts chosen, and ranking groups by their best expert,
+    by their whole sum or by the product of their two best would choose other groups in some rows.
     """
     size = n_experts // n_groups
     rows = []
-    kinds, rounds = [0, 0, 0], 0  # some kinds cannot occur: in groups of two, the sum is the sum of the two best
+    kinds, rounds = [0, 0, 0, 0], 0  # some kinds cannot occur: in groups of two, the sum is the sum of the two best
     while len(rows) < n_tokens:
         rounds += 1
         scores = rng.uniform(0.02, 1.0, 600, n_experts, dtype=torch.float64)
         grouped = scores.view(600, n_groups, size)
-        value = grouped.topk(min(2, size), dim=-1).values.sum(dim=-1)
+        two = grouped.topk(min(2, size), dim=-1).values
+        value = two.sum(dim=-1)
         ranked = value.sort(dim=-1, descending=True).values
         good = torch.ones(600, dtype=torch.bool)
         if top_groups < n_groups:
@@ -321,6 +322,7 @@ def clear_scores(rng, n_tokens, n_experts, k, n_groups, top_groups, gap=0.02, co
         best, whole = grouped.max(dim=-1).values, grouped.sum(dim=-1)
         by_best = torch.zeros_like(value).scatter(1, best.topk(top_groups).indices, 1.0)
         by_whole = torch.zeros_like(value).scatter(1, whole.topk(top_groups).indices, 1.0)
+        by_product = torch.zeros_like(value).scatter(1, two.prod(dim=-1).topk(top_groups).indices, 1.0)
         free = torch.zeros_like(scores).scatter(1, scores.topk(k).indices, 1.0)
         bound = torch.zeros_like(scores).scatter(1, limited.topk(k).indices, 1.0)
         for row in good.nonzero().flatten().tolist():
@@ -328,8 +330,9 @@ def clear_scores(rng, n_tokens, n_experts, k, n_groups, top_groups, gap=0.02, co
                 not torch.equal(free[row], bound[row]),
                 not torch.equal(by_best[row], chosen_groups[row]),
                 not torch.equal(by_whole[row], chosen_groups[row]),
+                not torch.equal(by_product[row], chosen_groups[row]),
             )
-            lacking = [i for i in range(3) if kinds[i] < n_tokens // 4]
+            lacking = [i for i in range(4) if kinds[i] < n_tokens // 4]
             if not contested or not lacking or rounds > 3 or any(marks[i] for i in lacking):
                 rows.append(scores[row])
                 kinds = [count + mark for count, mark in zip(kinds, marks, strict=True)]
@@ -381,10 +384,13 @@ def test_experts_lie_in_at_most_top_groups_groups(submission, reference, rng):
 @part(3)
 def test_worked_example(submission, reference, rng):
     swap = rng.permutation(3)
-    scores = torch.tensor([[0.9, 0.1], [0.6, 0.6], [0.3, 0.2]])[swap].view(1, 6)
+    # Among other tokens: one row alone may be told in the same way by quite another ranking.
+    drawn = clear_scores(rng, 7, 6, 2, 3, 1).float()
+    scores = torch.cat([drawn, torch.tensor([[0.9, 0.1], [0.6, 0.6], [0.3, 0.2]])[swap].view(1, 6)])
     weights, indices = submission.group_limited_topk(scores, 2, 3, 1)
-    expected = torch.tensor([[0.0, 0.0], [0.5, 0.5], [0.0, 0.0]])[swap].view(1, 6)
-    close(table(weights, indices, 6), expected, says="the worked example")
+    example = torch.tensor([[0.0, 0.0], [0.5, 0.5], [0.0, 0.0]])[swap].view(1, 6)
+    expected = torch.cat([table(*reference.group_limited_topk(drawn, 2, 3, 1), 6), example])
+    close(table(weights, indices, 6), expected, says="the worked example, last of eight tokens")
 
 
 @part(3)
@@ -434,6 +440,13 @@ def test_small_scores_are_renormalised(submission, reference, rng):
     scores = 1e-5 * clear_scores(rng, 10, 20, 3, 4, 2).float()
     got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
     same_choice(got, expected, 20, "scores of 1e-5")
+
+
+@part(3)
+def test_close_scores_are_told_apart(submission, reference, rng):
+    scores = (0.5 + 0.01 * clear_scores(rng, 12, 20, 3, 4, 2)).float()
+    got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
+    same_choice(got, expected, 20, "scores between 0.5 and 0.51")
 
 
 @part(3)
