@@ -452,6 +452,15 @@ def test_ring_with_one_slot(submission, rng):
 
 
 @part(3)
+def test_ring_with_one_head(submission, rng):
+    for n_heads, d_head in ((1, 3), (1, 1), (3, 1)):
+        k, v = rng.normal(1, n_heads, 7, d_head), rng.normal(1, n_heads, 7, d_head)
+        ring = submission.RollingKVCache(3, n_heads, d_head)
+        fill(ring, k, v, 7)
+        close(ring.window_kv(), (k[:, :, 4:], v[:, :, 4:]), says=f"{n_heads} heads of width {d_head}")
+
+
+@part(3)
 def test_empty_ring_has_length_zero(submission):
     k, v = submission.RollingKVCache(4, 2, 3).window_kv()
     same((tuple(k.shape), tuple(v.shape)), ((1, 2, 0, 3), (1, 2, 0, 3)), says="the shapes of an empty ring")
