@@ -302,6 +302,14 @@ def test_too_few_or_too_many_positions_are_refused(submission, rng):
 
 
 @part(2)
+def test_positions_are_counted_against_axis_2_alone(submission, rng):
+    T, n_heads = rng.integers(6, 9), rng.integers(3, 6)
+    for shape in ((2, T, n_heads, 4), (T, n_heads, 4)):
+        with raises(ValueError, says=f"{T} positions for x of shape {shape}, which has {n_heads} rows in axis -2"):
+            submission.apply_rope(rng.normal(*shape), places(T))
+
+
+@part(2)
 def test_rotation_follows_the_device_of_its_inputs(submission):
     x, positions = torch.randn(2, 3, 5, 6, device="meta"), torch.arange(5, device="meta")
     on_meta(lambda: submission.apply_rope(x, positions))
