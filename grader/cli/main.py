@@ -172,3 +172,7 @@ def _complain(message: str, hint: str = "") -> None:
     click.echo(message, err=True)
     if hint:
         click.echo(f"     {hint}", err=True)
+
+
+if __name__ == "__main__":
+    main()
