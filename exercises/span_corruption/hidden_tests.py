@@ -1,12 +1,12 @@
 """Hidden tests of T5 span corruption.
 
-`sample_spans` is random, so each draw is held to what is exact (counts, order, gaps), and four statistics of 64 draws
+`sample_spans` is random, so each draw is held to what is exact (counts, order, gaps), and six statistics of 64 draws
 are held to what chance allows.  They are sums of differences d_i between two groups of as many spans (or of as many
 stretches between spans).  A right sampler makes the groups exchangeable, so each d_i is as likely as -d_i, and given
 the |d_i| the sum is a Rademacher sum: by Hoeffding's inequality P(|sum d_i| >= 5.8 sqrt(sum d_i^2)) <=
 2 exp(-5.8^2 / 2) = 9.9e-8, whatever the distribution.  The tests that wait for two draws to differ, or for one of many
 to reach an end of the text, meet a right sampler that disappoints them with a chance below 1e-18.  In all a run refuses
-a right sampler with a chance below 4e-7.
+a right sampler with a chance below 6e-7.
 """
 
 import math
@@ -95,6 +95,14 @@ def test_single_tokens_parted_by_single_tokens(submission, reference, rng):
     spans = [(start, start + 1) for start in range(1, 11, 2)]
     mine = submission.corrupt_spans(tokens, spans, 5000)
     same(mine, reference.corrupt_spans(tokens, spans, 5000), says="every other token is a span")
+
+
+@part(1)
+def test_more_than_a_hundred_spans_keep_counting_down(submission, reference, rng):
+    spans, length = drawn_spans(rng, rng.integers(105, 140))
+    tokens = [rng.integers(3, 700) for _ in range(length)]
+    mine = submission.corrupt_spans(tokens, spans, 5000)
+    same(mine, reference.corrupt_spans(tokens, spans, 5000), says=f"{len(spans)} spans: every one has its own sentinel")
 
 
 @part(1)
@@ -195,6 +203,17 @@ def test_the_number_of_spans_is_exact(submission, rng):
     drawn = [submission.sample_spans(length, generator, density, mean) for length, density, mean in ORDINARY]
     says = "spans: round(noise tokens / mean span)"
     same([len(spans) for spans in drawn], [spans_of(*case) for case in ORDINARY], says=says)
+
+
+@part(2)
+def test_spans_are_counted_from_the_rounded_noise(submission, rng):
+    # 3.55, 7.6 and 15.4 tokens become 4, 8 and 15, and each time the number of spans is another than from the former.
+    generator = rng.generator()
+    cases = [(71, 0.05, 2.4), (76, 0.1, 3.1), (154, 0.1, 4.35)]
+    drawn = [submission.sample_spans(length, generator, density, mean) for length, density, mean in cases]
+    same(
+        [len(spans) for spans in drawn], [spans_of(*case) for case in cases], says="spans for 4, 8 and 15 noise tokens"
+    )
 
 
 @part(2)
@@ -366,7 +385,8 @@ def contrast(values):
 def test_no_span_is_favoured(submission, rng):
     lengths, _ = many(submission, rng, 400, 0.25, 5.0)  # 100 noise tokens in 20 spans
     varied = any(draw != lengths[0] for draw in lengths)
-    check(varied, "the lengths of the spans must differ from draw to draw", seen=varied)
+    seen = (varied, max(lengths[0]) - min(lengths[0]) <= 1)
+    check(varied, "the lengths of the spans must differ from draw to draw", seen=seen)
     early, outer = (tilt(column) for column in zip(*map(contrast, lengths), strict=True))
     check((early, outer) == (0, 0), "early and late, outer and inner spans must be equally long on average", seen=early)
 
@@ -375,10 +395,21 @@ def test_no_span_is_favoured(submission, rng):
 def test_no_stretch_is_favoured(submission, rng):
     _, between = many(submission, rng, 200, 0.25, 2.0)  # 150 kept tokens, 25 spans, 24 stretches between them
     varied = any(draw != between[0] for draw in between)
-    check(varied, "the stretches between spans must differ from draw to draw", seen=varied)
+    seen = (varied, max(between[0]) - min(between[0]) <= 1)
+    check(varied, "the stretches between spans must differ from draw to draw", seen=seen)
     early, outer = (tilt(column) for column in zip(*map(contrast, between), strict=True))
     says = "early and late, outer and inner stretches between spans must be equally long on average"
     check((early, outer) == (0, 0), says, seen=early)
+
+
+@part(2)
+def test_neither_of_two_is_favoured(submission, rng):
+    lengths, _ = many(submission, rng, 120, 0.25, 15.0)  # 30 noise tokens in 2 spans
+    early = tilt([contrast(draw)[0] for draw in lengths])
+    check(early == 0, "two spans must be equally long on average", seen=early)
+    _, between = many(submission, rng, 104, 0.25, 8.0)  # 78 kept tokens, 3 spans, 2 stretches between them
+    early = tilt([contrast(draw)[0] for draw in between])
+    check(early == 0, "two stretches between three spans must be equally long on average", seen=early)
 
 
 @part(2)
@@ -431,6 +462,13 @@ def test_spans_at_both_ends_are_restored(submission, reference, rng):
 def test_the_whole_text_is_restored_from_one_span(submission, rng):
     tokens = [rng.integers(3, 700) for _ in range(6)]
     same(submission.restore([32099], [32099, *tokens, 32098], 32099), tokens, says="one sentinel hides everything")
+
+
+@part(3)
+def test_a_text_without_spans_is_restored(submission, rng):
+    tokens = [rng.integers(3, 700) for _ in range(rng.integers(2, 9))]
+    same(submission.restore(tokens, [32099], 32099), tokens, says="no span: the targets are the closing sentinel alone")
+    same(submission.restore([], [32099], 32099), [], says="an empty text")
 
 
 @part(3)
