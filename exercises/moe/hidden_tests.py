@@ -426,7 +426,7 @@ def same_result(got, expected, says):
 @part(3)
 def test_expert_is_a_silu_mlp(submission, reference, rng):
     mine, ref = pair(submission.Expert, reference.Expert, 7, 10)
-    for x in (rng.normal(5, 7), rng.normal(2, 3, 7), 30 * rng.normal(4, 7)):
+    for x in (rng.normal(5, 7), rng.normal(2, 3, 7), 30 * rng.normal(4, 7), 3000 * rng.normal(4, 7)):
         close(mine(x), ref(x), says="w2(silu(w1(x)))")
 
 
@@ -674,10 +674,10 @@ def test_capacity_that_is_a_whole_number_stays_as_it_is(submission, reference, r
 
 
 @part(4)
-def test_a_larger_whole_number_stays_as_it_is(submission, reference, rng):
-    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 4, 5, 0.5, 12)  # 5 exactly
-    close(mine(x)[0], ref(x)[0], says="0.5 * 20 * 2 / 4 = 5 tokens: y")
-    same_usage(mine, ref, "0.5 * 20 * 2 / 4 = 5 tokens: usage")
+def test_an_even_whole_number_stays_as_it_is(submission, reference, rng):
+    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 4, 4, 0.5, 11)  # 4 exactly
+    close(mine(x)[0], ref(x)[0], says="0.5 * 16 * 2 / 4 = 4 tokens: y")
+    same_usage(mine, ref, "0.5 * 16 * 2 / 4 = 4 tokens: usage")
 
 
 @part(4)
