@@ -56,8 +56,8 @@ def test_norm_of_small_rows_shows_where_eps_stands(submission, reference, rng):
 def test_norm_uses_the_eps_it_is_given(submission, reference, rng):
     eps = rng.choice((0.25, 0.5, 1.5))
     mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 8, eps=eps)
-    x = rng.normal(3, 8) + 0.4
-    close(mine(x), ref(x), says=f"eps = {eps}")
+    x = (rng.normal(3, 8) + 0.4) * torch.tensor([1.0, 1.0, 1e-3])[:, None]
+    close(mine(x), ref(x), says=f"eps = {eps}, the last row of size 1e-3")
 
 
 @part(1)
@@ -212,9 +212,9 @@ def test_width_rounds_up_the_exact_product(submission, reference, rng):
 @part(1)
 def test_width_in_multiples_of_one(submission):
     same(
-        [submission.swiglu_width(d, 1) for d in range(1, 14)],
-        [3, 6, 8, 11, 14, 16, 19, 22, 24, 27, 30, 32, 35],
-        says="8d/3 rounded up for d = 1 .. 13",
+        [submission.swiglu_width(d, 1) for d in range(1, 14)] + [submission.swiglu_width(d, 5) for d in range(1, 14)],
+        [3, 6, 8, 11, 14, 16, 19, 22, 24, 27, 30, 32, 35, 5, 10, 10, 15, 15, 20, 20, 25, 25, 30, 30, 35, 35],
+        says="8d/3 rounded up for d = 1 .. 13; then rounded up to multiples of 5",
     )
 
 
@@ -294,6 +294,7 @@ def test_block_with_silent_sublayers_is_the_identity(submission, reference, rng)
 def test_block_with_one_silent_sublayer(submission, reference, rng):
     mine, ref = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 3, 10)
     x = rng.normal(2, 4, 12) * 2 + 0.5
+    found, expected = [], []
     for silenced in ("o_proj.weight", "w_down.weight"):
         state = {
             name: torch.zeros_like(tensor) if name.endswith(silenced) else tensor.detach()
@@ -302,8 +303,11 @@ def test_block_with_one_silent_sublayer(submission, reference, rng):
         mine.load_state_dict(state)
         before = {name: tensor.clone() for name, tensor in ref.state_dict().items()}
         ref.load_state_dict(state)
-        close(mine(x), ref(x), says=f"the block with {silenced} zero")
+        found.append(mine(x))
+        expected.append(ref(x))
         ref.load_state_dict(before)
+    # Both in one comparison: with one sublayer silent it does not show which norm the other one should have had.
+    close(torch.cat(found), torch.cat(expected), says="the block with o_proj zero (first half), then with w_down zero")
 
 
 @part(2)

@@ -24,11 +24,13 @@ def test_angles_of_consecutive_positions(submission, reference, rng):
 
 
 @part(1)
-def test_angles_of_the_worked_example(submission):
-    cos, sin = submission.rope_angles(torch.tensor([0, 1, 3]), 4)
+def test_angles_of_the_worked_example(submission, reference):
+    positions = torch.tensor([0, 1, 3])
     angles = torch.tensor([[0.0, 0.0], [1.0, 0.01], [3.0, 0.03]])
-    close(cos, angles.cos(), says="d = 4: the frequencies are 1 and 0.01")
-    close(sin, angles.sin(), says="d = 4: the frequencies are 1 and 0.01")
+    # Beside them more pairs: two frequencies alone cannot tell wrong exponents apart.
+    mine = (submission.rope_angles(positions, 4), submission.rope_angles(positions, 10))
+    expected = ((angles.cos(), angles.sin()), reference.rope_angles(positions, 10))
+    close(mine, expected, says="d = 4: the frequencies are 1 and 0.01; and d = 10")
 
 
 @part(1)
@@ -62,10 +64,13 @@ def test_rotation_of_a_batch_of_heads(submission, reference, rng):
 
 
 @part(1)
-def test_rotation_of_the_worked_example(submission):
-    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+def test_rotation_of_the_worked_example(submission, reference, rng):
+    x, wider = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), rng.normal(1, 10)
     expected = torch.tensor([[-1.984111, 1.959901, 2.462378, 4.019800]])
-    close(submission.apply_rope(x, torch.tensor([1])), expected, says="(1, 2, 3, 4) at position 1")
+    one = torch.tensor([1])
+    mine = (submission.apply_rope(x, one), submission.apply_rope(wider, one.to(wider.device)))
+    expected = (expected, reference.apply_rope(wider, one.to(wider.device)))
+    close(mine, expected, says="(1, 2, 3, 4) at position 1; and a row of width 10 there")
 
 
 @part(1)
@@ -362,10 +367,11 @@ def test_an_odd_number_of_heads(submission, reference, rng):
 
 
 @part(3)
-def test_heads_of_width_two_stay_as_they_are(submission, rng):
-    weight = rng.normal(6, 12)
-    moved = submission.interleaved_to_half_split(weight, 3)
-    close(moved, weight, says="one pair per head: nothing moves", trivial_ok=True)
+def test_heads_of_width_two_stay_as_they_are(submission, reference, rng):
+    weight, wider = rng.normal(6, 12), rng.normal(24, 12)
+    moved = tuple(submission.interleaved_to_half_split(each, 3) for each in (weight, wider))
+    expected = (weight, reference.interleaved_to_half_split(wider, 3))
+    close(moved, expected, says="one pair per head: nothing moves; then heads of width 8", trivial_ok=True)
 
 
 @part(3)
