@@ -5,6 +5,8 @@ A_bar is kept positive throughout (A is real), so powers may be taken through lo
 nor a matrix exponential in 16 bits.
 """
 
+import math
+
 import pytest
 import torch
 
@@ -96,28 +98,35 @@ def test_every_mode_may_be_zero(submission, rng):
     B = rng.normal(5)
     delta = rng.uniform(0.3, 0.8)
     A_bar, B_bar = submission.discretize_zoh(torch.zeros(5), B, delta)
-    close(B_bar, delta * B, says="B_bar where all A are 0")
+    _, beside = submission.discretize_zoh(-torch.ones(5), B, delta)  # where all A are 0, several mistakes look the same
+    right = torch.cat([delta * B, -math.expm1(-delta) * B])
+    close(torch.cat([B_bar, beside]), right, says="B_bar where all A are 0; then where all A are -1")
     check(bool((A_bar == 1).all()), "A_bar is 1 where A is 0", seen=A_bar)
 
 
 @part(1)
 def test_nearly_zero_modes_keep_their_digits(submission, rng):
     signs = 2.0 * rng.integers(0, 2, 12).float() - 1.0
-    A = signs * torch.logspace(-8, -5, 12)
-    B = rng.normal(12)
+    A = torch.cat([signs * torch.logspace(-8, -5, 12), -rng.uniform(0.5, 1.5, 3)])
+    B = rng.normal(15)
     delta = rng.uniform(0.3, 0.8)
     _, B_bar = submission.discretize_zoh(A, B, delta)
-    close(B_bar, delta * B, says="B_bar for A between 1e-8 and 1e-5 is delta * B to float32 precision")
+    right = (torch.expm1(delta * A.double()) / A.double() * B).float()
+    close(
+        B_bar, right, says="B_bar for A between 1e-8 and 1e-5 is delta * B to float32 precision; the last 3 are common"
+    )
 
 
 @part(1)
 def test_nearly_zero_modes_keep_their_digits_in_double_precision(submission, rng):
     signs = 2.0 * rng.integers(0, 2, 9).double() - 1.0
-    A = signs * torch.logspace(-14, -10, 9, dtype=torch.float64)
-    B = rng.normal(9, dtype=torch.float64)
+    common = -rng.uniform(0.5, 1.5, 3, dtype=torch.float64)
+    A = torch.cat([signs * torch.logspace(-14, -10, 9, dtype=torch.float64), common])
+    B = rng.normal(12, dtype=torch.float64)
     delta = rng.uniform(0.3, 0.8)
     _, B_bar = submission.discretize_zoh(A, B, delta)
-    close(B_bar, delta * B, says="B_bar for A between 1e-14 and 1e-10 is delta * B to double precision")
+    right = torch.expm1(delta * A) / A * B
+    close(B_bar, right, says="B_bar for A of 1e-14 to 1e-10 is delta * B to double precision; the last 3 are common")
 
 
 @part(1)
@@ -296,7 +305,10 @@ def test_recurrence_passes_gradients_to_every_argument(submission, reference, rn
     found = []
     for module in (submission, reference):
         own = leaves(*arguments)
-        (w * module.ssm_recurrent(*own, D)).sum().backward()
+        y = module.ssm_recurrent(*own, D)
+        if module is submission:
+            close(y, reference.ssm_recurrent(*arguments, D), says="the result")
+        (w * y).sum().backward()
         found.append([tensor.grad for tensor in own])
     names = ("x", "A_bar", "B_bar", "C")
     arrived(found[0], names)
