@@ -129,9 +129,24 @@ def test_worked_example(submission, reference, rng):
     names = rng.permutation(3)
     scores, bias = torch.tensor([[0.6, 0.5, 0.4]]).double()[:, names], torch.tensor([0.0, 0.0, 0.3])[names]
     set_bias(mine, ref, bias)
-    weights, indices, _ = mine(tokens_for(rng, ref.gate, torch.logit(scores)))
-    expected = torch.tensor([[0.6, 0.0, 0.4]])[:, names]
-    close(dense_weights(weights, indices, 3), expected, says="scores 0.6, 0.5, 0.4 and a bias of 0.3 on the last")
+    # Among other tokens: one alone may be routed in the same way by quite another rule.
+    drawn = rng.uniform(0.1, 0.9, 200, 3, dtype=torch.float64)
+    ranked = (drawn + bias).sort(dim=-1, descending=True).values
+    drawn = drawn[ranked[:, 1] - ranked[:, 2] > 0.03][:11]
+    x = tokens_for(rng, ref.gate, torch.logit(torch.cat([drawn, scores])))
+    weights, indices, _ = mine(x)
+    others = dense_weights(*ref(x)[:2], 3)[:-1]
+    expected = torch.cat([others, torch.tensor([[0.6, 0.0, 0.4]])[:, names]])
+    says = "twelve tokens, the last with scores 0.6, 0.5, 0.4, and a bias of 0.3 on the last expert"
+    close(dense_weights(weights, indices, 3), expected, says=says)
+
+
+@part(1)
+def test_routing_when_every_bias_is_far_from_zero(submission, reference, rng):
+    for shift in (-5.0, 5.0):
+        mine, ref, x = build(submission, reference, rng)
+        set_bias(mine, ref, ref.bias + shift)
+        same_routing(mine(x), ref(x), 5, f"every bias around {shift:+.0f}")
 
 
 @part(1)
@@ -166,7 +181,7 @@ def test_one_token(submission, reference, rng):
 def test_small_scores_survive_a_large_bias(submission, reference, rng):
     mine, ref = pair(submission.BiasBalancedRouter, reference.BiasBalancedRouter, 13, 5, 2)
     favoured = rng.permutation(5)[:2]
-    bias = torch.zeros(5)
+    bias = rng.uniform(-0.6, 0.6, 5)
     bias[favoured] = torch.tensor([12.0, 11.0])
     set_bias(mine, ref, bias)
     logits = rng.uniform(-1.0, 1.0, 9, 5, dtype=torch.float64)
@@ -320,6 +335,8 @@ def test_load_equal_to_the_mean_stays(submission, reference, rng):
 
 @part(2)
 def test_balance_changes_nothing(submission, reference, rng):
+    mine, ref = updated(submission, reference, rng, loads_of(rng, [2, 6, 4, 3, 5], 2), 5, 2, 0.2)
+    close(mine, ref, says="loads 2, 6, 4, 3, 5 of mean 4")
     mine, ref = updated(submission, reference, rng, loads_of(rng, [4, 4, 4, 4, 4], 2), 5, 2, 0.2)
     close(mine, ref, says="equal loads")
 
@@ -332,6 +349,20 @@ def test_mean_that_is_not_a_whole_number(submission, reference, rng):
     indices = loads_of(rng, [4, 4, 5, 4, 5, 4, 4], 3)  # mean 30 / 7 = 4.29
     mine, ref = updated(submission, reference, rng, indices, 7, 3, 0.2)
     close(mine, ref, says="loads 4, 4, 5, 4, 5, 4, 4 of mean 4.29")
+
+
+@part(2)
+def test_loads_just_below_the_mean_rise(submission, reference, rng):
+    indices = loads_of(rng, [3, 5, 2, 3, 5], 2)  # mean 3.6
+    mine, ref = updated(submission, reference, rng, indices, 5, 2, 0.2)
+    close(mine, ref, says="loads 3, 5, 2, 3, 5 of mean 3.6")
+
+
+@part(2)
+def test_large_loads_are_counted_exactly(submission, reference, rng):
+    loads = torch.tensor([2601, 2599, 2600, 2603, 2597])[rng.permutation(5)].tolist()
+    mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 1), 5, 1, 0.2)
+    close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 2600")
 
 
 @part(2)
