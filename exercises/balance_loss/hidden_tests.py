@@ -43,7 +43,7 @@ def same_gradient(functions, leaf_value, call, says):
     both = []
     for function in functions:
         leaf = leaf_value.clone().requires_grad_()
-        pull(call(function, leaf), says)
+        pull(1.7 * call(function, leaf), says)  # as a coefficient would: the gradient from above is not 1
         check(leaf.grad is not None, f"{says}: a gradient arrives")
         both.append(leaf.grad)
     close(both[0], both[1], says=f"{says}: gradient")
@@ -341,7 +341,7 @@ def test_token_convention(submission, reference, rng):
 
 @part(3)
 def test_token_convention_is_k_times_the_slot_convention(submission, reference, rng):
-    k = rng.choice([2, 3])
+    k = rng.choice([3, 4])
     logits = clear_logits(rng, 12, 6)
     slots = reference.load_balancing_loss(torch.softmax(logits, dim=-1), logits.topk(k, dim=-1).indices)
     close(submission.token_fraction_loss(logits, k, 1.0), k * slots, says=f"coef = 1: {k} times the slot convention")
@@ -351,13 +351,13 @@ def test_token_convention_is_k_times_the_slot_convention(submission, reference, 
 def test_coefficient_has_a_default_and_scales(submission, reference, rng):
     logits = clear_logits(rng, 11, 5)
     close(
-        submission.token_fraction_loss(logits, 2),
-        reference.token_fraction_loss(logits, 2),
+        submission.token_fraction_loss(logits, 3),
+        reference.token_fraction_loss(logits, 3),
         says="the default coefficient",
     )
-    coef = rng.uniform(2.0, 5.0)
-    expected = reference.token_fraction_loss(logits, 2, coef)
-    close(submission.token_fraction_loss(logits, 2, coef=coef), expected, says="a coefficient by name")
+    for coef in (rng.uniform(2.0, 5.0), rng.uniform(0.0005, 0.005)):
+        expected, says = reference.token_fraction_loss(logits, 3, coef), f"a coefficient of {coef:.4f} by name"
+        close(submission.token_fraction_loss(logits, 3, coef=coef), expected, says=says)
 
 
 @part(3)
@@ -380,24 +380,24 @@ def test_last_expert_unused_in_the_token_convention(submission, reference, rng):
     for unused in (0, 5):
         without = logits.clone()
         without[:, unused] = -4.0 - rng.uniform(0.0, 1.0, 10)
-        expected = reference.token_fraction_loss(without, 2, 1.0)
-        close(submission.token_fraction_loss(without, 2, 1.0), expected, says=f"nobody chooses expert {unused} of 6")
+        expected = reference.token_fraction_loss(without, 3, 1.0)
+        close(submission.token_fraction_loss(without, 3, 1.0), expected, says=f"nobody chooses expert {unused} of 6")
 
 
 @part(3)
 def test_gradient_of_the_token_convention(submission, reference, rng):
     logits = clear_logits(rng, 12, 5)
     functions = (submission.token_fraction_loss, reference.token_fraction_loss)
-    same_gradient(functions, logits, lambda loss, leaf: loss(leaf, 2, 0.7), "the token convention")
+    same_gradient(functions, logits, lambda loss, leaf: loss(leaf, 3, 0.7), "the token convention")
 
 
 @part(3)
 def test_large_logits_stay_finite(submission, reference, rng):
     logits = clear_logits(rng, 11, 5)
     for shift in (200.0, -200.0):
-        expected = reference.token_fraction_loss(logits + shift, 2, 1.0)
+        expected = reference.token_fraction_loss(logits + shift, 3, 1.0)
         close(
-            submission.token_fraction_loss(logits + shift, 2, 1.0),
+            submission.token_fraction_loss(logits + shift, 3, 1.0),
             expected,
             says=f"logits around {shift:+.0f}",
             tol=1e-3,
@@ -410,8 +410,8 @@ def test_large_logits_stay_finite(submission, reference, rng):
 def test_token_convention_in_other_dtypes(submission, reference, rng):
     for dtype in (torch.float64, torch.bfloat16, torch.float16):
         logits = clear_logits(rng, 14, 5, dtype)
-        expected = reference.token_fraction_loss(logits.double(), 2, 0.5).to(dtype)
-        close(submission.token_fraction_loss(logits, 2, 0.5), expected, says=f"{dtype} logits")
+        expected = reference.token_fraction_loss(logits.double(), 3, 0.5).to(dtype)
+        close(submission.token_fraction_loss(logits, 3, 0.5), expected, says=f"{dtype} logits")
 
 
 @part(3)
