@@ -212,7 +212,9 @@ def test_layer_in_other_dtypes(submission, reference, rng):
         mine, ref, x, taken = build(submission, reference, rng, dtype=dtype, gap=0.025, shape=(2, 5))
         same_route(mine.route(x.reshape(10, 9)), ref.route(x.reshape(10, 9)), 10, f"{dtype} tokens")
         y, expected = mine(x)[0].reshape(10, 9)[taken], ref(x)[0].reshape(10, 9)[taken]
-        close(y, expected, says=f"a {dtype} layer: y")
+        # In half precision up to four rounded outputs of about 1 may cancel.
+        tol = None if dtype == torch.float64 else 0.06
+        close(y, expected, says=f"a {dtype} layer: y", tol=tol)
 
 
 @part(1)
@@ -341,6 +343,12 @@ def test_counts_of_the_layers_own_choice(submission, reference, rng):
     expected = reference.experts_per_token(ref.route(flat)[1], 14)
     close(counts.double(), expected.double(), says="experts per token under factor 2", trivial_ok=True)
     close(counts.double().sum(), torch.tensor(28.0, dtype=torch.float64), says="E * C places in all")
+
+
+@part(2)
+def test_counts_are_made_on_the_device_of_the_indices(submission, reference, rng):
+    taken = torch.empty(3, 4, dtype=torch.int64, device="meta")
+    on_meta(lambda: submission.experts_per_token(taken, 7), "experts_per_token")
 
 
 # ------------------------------------------------------------------------------------------------------- part 3
