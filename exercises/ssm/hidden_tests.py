@@ -230,12 +230,12 @@ def test_recurrence_equals_the_reference(submission, reference, rng):
 def test_an_impulse_is_seen_at_once(submission, rng):
     A_bar, B_bar, C = discrete(rng, 5)
     D = rng.uniform(0.5, 1.5)
-    x = torch.zeros(6)
-    x[0] = 1.0
-    y = submission.ssm_recurrent(x, A_bar, B_bar, C, D)
     right = torch.stack([(C * A_bar**step * B_bar).sum() for step in range(6)])
     right[0] += D
-    close(y, right, says="response to an impulse at time 0: y_0 already holds C B_bar + D")
+    early, late = torch.eye(6)[0], torch.eye(6)[2]
+    y = torch.cat([submission.ssm_recurrent(x, A_bar, B_bar, C, D) for x in (early, late)])
+    right = torch.cat([right, torch.zeros(2), right[:4]])
+    close(y, right, says="response to an impulse at time 0: y_0 already holds C B_bar + D; then to one at time 2")
 
 
 @part(2)
