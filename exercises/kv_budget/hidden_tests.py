@@ -189,6 +189,7 @@ def test_window_cache_of_a_long_sequence_holds_the_window(submission, reference,
     for dtype_bytes in (1, 2, 4, 8):
         window = rng.integers(5, 400)
         draws.append((*sizes(rng, *WINDOW), window, window + rng.integers(1, 3000), dtype_bytes))
+    draws.append((*sizes(rng, *WINDOW), window, window - 3, 2))  # and a short one beside them
     mine = [submission.window_cache_bytes(*draw) for draw in draws]
     same(mine, [reference.window_cache_bytes(*draw) for draw in draws], says="the sequence is longer than the window")
 
@@ -199,6 +200,7 @@ def test_window_cache_of_a_short_sequence_holds_what_was_written(submission, ref
     for dtype_bytes in (1, 2, 4, 8):
         tokens = rng.integers(5, 400)
         draws.append((*sizes(rng, *WINDOW), tokens + rng.integers(1, 3000), tokens, dtype_bytes))
+    draws.append((*sizes(rng, *WINDOW), tokens, tokens + 8, 2))  # and a long one beside them
     mine = [submission.window_cache_bytes(*draw) for draw in draws]
     same(mine, [reference.window_cache_bytes(*draw) for draw in draws], says="the sequence is shorter than the window")
 
@@ -207,7 +209,7 @@ def test_window_cache_of_a_short_sequence_holds_what_was_written(submission, ref
 def test_window_cache_defaults_and_boundary(submission, reference, rng):
     layers, heads, d_head = sizes(rng, *WINDOW)
     window = rng.integers(5, 400)
-    draws = [(layers, heads, d_head, window, tokens) for tokens in (window - 1, window, window + 1, 1)]
+    draws = [(layers, heads, d_head, window, tokens) for tokens in (window - 1, window, window + 1, window + 9, 1)]
     mine = [submission.window_cache_bytes(*draw) for draw in draws]
     same(mine, [reference.window_cache_bytes(*draw) for draw in draws], says="around a full window, in bf16")
 
@@ -230,9 +232,9 @@ def test_state_does_not_grow(submission, reference, rng):
 def test_state_defaults_to_two_bytes_a_number(submission, reference, rng):
     draws = [sizes(rng, *STATE) for _ in range(3)]
     mine = [submission.ssm_state_bytes(*draw) for draw in draws]
-    mine.append(submission.ssm_state_bytes(1, 4096, 16))
+    mine += [submission.ssm_state_bytes(1, 4096, 16), submission.ssm_state_bytes(1, 4096, 16, 1)]
     expected = [reference.ssm_state_bytes(*draw) for draw in draws]
-    same(mine, [*expected, 131072], says="bytes of a state in bf16; 4096 x 16 is 65,536 numbers")
+    same(mine, [*expected, 131072, 65536], says="bytes of a state in bf16; 4096 x 16 is 65,536 numbers, so in fp8")
 
 
 @part(2)
