@@ -90,6 +90,15 @@ def test_mask_prob_is_the_rate_of_targets(submission, rng):
 @pytest.mark.parametrize("mask_prob", [0.6, 1.0])
 def test_targets_are_corrupted_80_10_10(submission, rng, mask_prob):
     vocab_size, mask_id = 5000, rng.integers(100, 4900)
+    generator, uniform_calls = rng.generator(), 0
+    for _ in range(24):  # whoever draws one role for a whole call must not look like whoever always takes that one
+        tokens = plain_tokens(rng, mask_id, vocab_size, 5, 40)
+        inputs, labels = submission.mask_tokens(
+            tokens, nothing_special(tokens), vocab_size, mask_id, generator, mask_prob
+        )
+        uniform_calls += bool((labels != -100).any()) and bool((inputs == mask_id)[labels != -100].all())
+    mixed = uniform_calls not in range(1, 24)
+    check(mixed, "every target of a call draws a role of its own", seen=mixed)
     tokens = plain_tokens(rng, mask_id, vocab_size, ROWS, LENGTH)
     inputs, labels = submission.mask_tokens(
         tokens, nothing_special(tokens), vocab_size, mask_id, rng.generator(), mask_prob
@@ -326,6 +335,13 @@ def test_masking_takes_strided_arguments(submission, rng):
     special = (rng.uniform(0.0, 1.0, 40, 3) < 0.3).t()
     _, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 1.0)
     same(labels, torch.where(special, -100, tokens), says="labels for tokens that are not contiguous")
+
+
+@part(1)
+def test_masking_stays_on_the_device_of_the_tokens(submission, rng):
+    tokens = torch.empty(3, 7, dtype=torch.int64, device="meta")
+    special = torch.empty(3, 7, dtype=torch.bool, device="meta")
+    on_meta(lambda: submission.mask_tokens(tokens, special, 50, 3, rng.generator()))
 
 
 # ------------------------------------------------------------------------------------------ part 2
