@@ -88,6 +88,13 @@ def test_rows_of_different_length_count_by_token(submission, rng):
 
 
 @part(1)
+def test_rows_without_targets_add_nothing(submission, rng):
+    logits, tokens = batch(rng, 5, 6, 7, ignored=((0, 0), (2, 1)))  # the whole of row 0, all targets of row 2
+    loss = submission.causal_lm_loss(logits, tokens)
+    close(loss, mean_by_hand((logits, tokens)), says="rows without a target, before and between others")
+
+
+@part(1)
 def test_padding_changes_nothing(submission, rng):
     logits, tokens = batch(rng, 3, 6, 11)
     padded = torch.cat([tokens, torch.full((3, 4), -100)], 1)
@@ -353,6 +360,8 @@ def test_perplexity_passes_gradients(submission, rng):
     mine, _ = gradient(submission.perplexity, loss)
     check(mine is not None, "the gradient of the loss is missing")
     close(mine, loss.exp(), says="the derivative of the perplexity is the perplexity")
+    several = rng.uniform(0.5, 4.0, 2, 3)  # here, since whoever takes .item() has failed for its gradient by now
+    close(submission.perplexity(several), several.exp(), says="one perplexity for each loss, in loss's shape")
 
 
 @part(3)
