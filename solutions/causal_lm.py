@@ -44,9 +44,6 @@ def accumulated_loss(micro_batches: list[tuple[Tensor, Tensor]]) -> Tensor:
     Returns:
         A scalar in the first logits' dtype: the mean over all real targets of all pieces, or 0 with a gradient of 0
         when there is none.
-
-    Raises:
-        ValueError: the list is empty.
     """
     if len(micro_batches) == 0:
         raise ValueError(f"the mean over {len(micro_batches)} micro-batches is not defined")

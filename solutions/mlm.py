@@ -87,9 +87,6 @@ def nsp_loss(cls_hidden: Tensor, weight: Tensor, is_next: Tensor) -> Tensor:
 
     Returns:
         A scalar in cls_hidden's dtype: the mean over the batch, exact for logits of any size.
-
-    Raises:
-        ValueError: the batch is empty.
     """
     if cls_hidden.shape[0] == 0:
         raise ValueError(f"the mean over a batch of {cls_hidden.shape[0]} sentence pairs is not defined")
