@@ -8,6 +8,7 @@ ours).  It forms no verdict: it returns values, and what was raised.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import linecache
 import pdb
@@ -155,6 +156,11 @@ class Session:
             for place, (name, arg) in enumerate(zip(names, args, strict=False))
             if name in mutated and isinstance(arg, torch.Tensor)
         ]
+        if request.spoil:
+            self._returned = []
+            for tensor in _tensors_of((args, kwargs, result)):
+                with contextlib.suppress(RuntimeError):  # an expanded tensor cannot be written
+                    tensor.detach().fill_(1)
         return wire.Returned(request.id, value, mutated, changed, states, touched, report)
 
     def _backward(self, request: wire.Backward) -> wire.Reply:
@@ -319,6 +325,15 @@ def _kind(value: Any) -> str:
 
 def _is_own(name: str, value: Any) -> bool:
     return not name.startswith("_") and not isinstance(value, types.ModuleType)
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for item in value for tensor in _tensors_of(item)] if isinstance(value, tuple | list) else []
 
 
 def _values_of(arg: Any) -> wire.Value:

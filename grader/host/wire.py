@@ -108,7 +108,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 class Call(msgspec.Struct, frozen=True, tag="call"):
     """Call a name of the module, or a method of a `Ref` (None calls the object itself).
 
-    `meter` names a child-side meter to run the call under ("" for none).
+    `meter` names a child-side meter to run the call under ("" for none).  With `spoil`, the memory of arguments and
+    results is overwritten once the result has been read, as a caller does who uses his buffers again.
     """
 
     id: int
@@ -118,6 +119,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     kwargs: list[tuple[str, Value]]
     grad: bool = True
     meter: str = ""
+    spoil: bool = False
 
 
 class Backward(msgspec.Struct, frozen=True, tag="backward"):

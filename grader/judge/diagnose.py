@@ -23,6 +23,7 @@ from grader.model import Diagnosis, Mistake, Outcome
 
 PROBES = 8
 MANY = 3
+LEAST_SHARE = 0.25
 SINGLE_BUDGET_SECONDS = 12.0
 PAIR_BUDGET_SECONDS = 3.0
 _SPEAKING = (Outcome.FAILED, Outcome.ERROR)
@@ -155,11 +156,18 @@ class _Evidence:
         for candidate, tests in explained.items():
             rivals = {test for other, theirs in explained.items() if other != candidate for test in theirs}
             alone = [test for test in tests if test not in rivals]
+            if not self._common(tests):
+                continue
             # What says little once (an exception, a False) says enough when nearly everything is explained by it.
             most = len(alone) >= MANY and len(alone) >= 0.75 * len(self.failing)
             if most or any(test in speaking for test in alone):
                 named[candidate] = tests
         return named
+
+    def _common(self, tests: tuple[str, ...]) -> bool:
+        """Whether the tests are a fair share of what failed in their parts; one of many may agree by coincidence."""
+        parts = {end.test.part for end in self.failing if end.test.id in tests}
+        return len(tests) >= LEAST_SHARE * sum(end.test.part in parts for end in self.failing)
 
     def _whole(self, explained: dict[_Set, tuple[str, ...]]) -> dict[_Set, tuple[str, ...]]:
         """The candidates that explain every failing test."""

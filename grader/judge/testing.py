@@ -23,6 +23,7 @@ import torch
 from grader.judge import compare, kernels
 from grader.judge.faults import CheckFailed, LearnerRaised, MissingSymbol, TestBug, TestFault
 from grader.judge.view import RemoteClass, RemoteObject, Submission
+from grader.meter.child import ONE_DEVICE
 from grader.meter.triton_records import MeterReport
 from grader.model import Mismatch
 
@@ -239,6 +240,7 @@ def on_meta(call: Callable[[], Any], says: str = "") -> Any:
     """
     trial = _trial()
     says = says or "a tensor was made on another device than the input's"
+    trial.submission.under = ONE_DEVICE
     try:
         result = call()
     except LearnerRaised as error:
@@ -253,11 +255,27 @@ def on_meta(call: Callable[[], Any], says: str = "") -> Any:
             raise CheckFailed(f"{says}: {error.message}", frames=error.frames) from None
         trial.undecided = True
         return None
+    finally:
+        trial.submission.under = ""
     strangers = {tensor.device.type for tensor in _tensors(result)} - {"meta"}
     trial.observe("meta", bool(strangers))
     if strangers:
         raise CheckFailed(f"{says}: the result is on {', '.join(sorted(strangers))}")
     return result
+
+
+@contextlib.contextmanager
+def spoiled() -> Iterator[None]:
+    """In the block, what went into a call and what came out of it is overwritten, as a caller does with his own memory.
+
+    What the submission keeps of either without copying it is then no longer what it was.
+    """
+    submission = _trial().submission
+    submission.spoils = True
+    try:
+        yield
+    finally:
+        submission.spoils = False
 
 
 class Rng:
@@ -315,6 +333,7 @@ INJECTED: dict[str, Any] = {
     "grads": grads,
     "plain": plain,
     "on_meta": on_meta,
+    "spoiled": spoiled,
     "cost": cost,
     "compiles": compiles,
     "pytest": pytest,

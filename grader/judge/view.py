@@ -67,6 +67,10 @@ class Submission:
         self._may_mutate = False
         self._rng_untouched = True
         self.meter = ""
+        self.under = ""
+        """A meter for every call that has none of its own."""
+        self.spoils = False
+        """Whether arguments and results are overwritten after every call."""
         self.source = b""
         self.report: MeterReport | None = None
         self.last_call = ""
@@ -182,7 +186,9 @@ class Submission:
         encode = Encoder(slot_of, _ref_of, keep_strides=True, generator_slot=generator_slot)
         wired_args = [encode(arg) for arg in args]
         wired_kwargs = [(name, encode(value)) for name, value in kwargs.items()]
-        request = wire.Call(next(self._call_ids), target, method, wired_args, wired_kwargs, grad, meter)
+        request = wire.Call(
+            next(self._call_ids), target, method, wired_args, wired_kwargs, grad, meter or self.under, self.spoils
+        )
         reply = self._ask(request)
         if not isinstance(reply, wire.Returned):
             raise wire.ProtocolError("a call was not answered by its result")

@@ -25,7 +25,10 @@ def _lazily(module: str) -> MeteredCall:
     return run
 
 
+ONE_DEVICE = "one_device"
+
 METERS: dict[str, MeteredCall] = {
+    ONE_DEVICE: _lazily("grader.meter.one_device"),
     "costs": _lazily("grader.meter.costs"),
     "triton": _lazily("grader.meter.triton_meter"),
 }
