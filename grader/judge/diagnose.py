@@ -23,7 +23,7 @@ from grader.model import Diagnosis, Mistake, Outcome
 
 PROBES = 8
 MANY = 3
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.1
 SINGLE_BUDGET_SECONDS = 12.0
 PAIR_BUDGET_SECONDS = 3.0
 _SPEAKING = (Outcome.FAILED, Outcome.ERROR)
