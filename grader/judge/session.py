@@ -1,4 +1,4 @@
-"""Grading one file after another with a warm zygote: a fresh host for every test, verdicts formed here."""
+"""Grading one file after another with a warm zygote: tests in hosts, several side by side; verdicts formed here."""
 
 from __future__ import annotations
 
