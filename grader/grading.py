@@ -83,5 +83,5 @@ def grade(
     )
     if client is not None:
         return client.grade(order, progress)
-    with JudgeClient(request.isolation is Isolation.NONE, request.device) as own:
+    with JudgeClient(request.isolation is Isolation.NONE, request.device, request.isolation) as own:
         return own.grade(order, progress)

@@ -38,7 +38,8 @@ def grade_remote(payload: bytes) -> bytes:
             _local.client.close()
             _local.client = None
         if getattr(_local, "client", None) is None:
-            _local.client, _local.device = JudgeClient(device=task.device), task.device
+            _local.client = JudgeClient(device=task.device, isolation=task.isolation)
+            _local.device = task.device
         result = do_task(task, _local.catalogue, _local.client)
     except KitError as error:
         result = Done(None, f"a worker cannot grade: {error.message}")

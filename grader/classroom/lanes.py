@@ -107,7 +107,7 @@ class _Lane(threading.Thread):
         with self._guard:
             if self._stop_event.is_set():
                 return Done(None, "the batch was stopped")
-            client = self._client = self._client or JudgeClient(device=task.device)
+            client = self._client = self._client or JudgeClient(device=task.device, isolation=task.isolation)
         alarm = threading.Timer(self._limit_seconds, client.abort)
         alarm.daemon = True
         alarm.start()

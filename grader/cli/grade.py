@@ -79,7 +79,7 @@ def grade(
     if not as_json and junit is None and not every and _says_syntax_error(sources[0], jobs[0][1]):
         return 1
     early = None
-    with JudgeClient(pdb, device) as client:
+    with JudgeClient(pdb, device, level) as client:
         for (exercise, path), source in zip(jobs, sources, strict=True):
             request = grading.GradeRequest(
                 exercise, source, path, part, run_seed, device, level, speed=not no_speed, pdb=pdb

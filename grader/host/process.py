@@ -70,6 +70,8 @@ class Zygote:
         self._unanswered = 0
         self._gone = False
         self._ending = threading.Lock()
+        self._started = threading.Lock()
+        self._starting: subprocess.Popen[bytes] | None = None
         self._prepared: set[str] = set()
         self._locked: set[Path] = set()
         self.isolation = isolation
@@ -96,10 +98,10 @@ class Zygote:
 
     @classmethod
     def executed(cls, isolation: Isolation) -> Zygote:
-        """Start a zygote by exec, under bubblewrap where `isolation` says so.
+        """Start a zygote by exec, under bubblewrap where `isolation` says so; it is waited for at its first host.
 
         Raises:
-            GraderFault: bubblewrap cannot be used, or the zygote did not start.
+            GraderFault: bubblewrap cannot be used.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = ["-I", "-m", "grader.host.zygote", str(theirs.fileno())]
@@ -120,22 +122,33 @@ class Zygote:
             start_new_session=True,
         )
         theirs.close()
-        ready, _, _ = select.select([ours], [], [], _ZYGOTE_START_SECONDS)
-        if not ready or not ours.recv(1):
+        own = cls(ours, process.pid, scratch, inside, isolation)
+        own._starting = process
+        return own
+
+    def _await_start(self) -> None:
+        with self._started:
+            process, self._starting = self._starting, None
+            if process is None:
+                return
+            ready, _, _ = select.select([self._control], [], [], _ZYGOTE_START_SECONDS)
+            if ready and self._control.recv(1):
+                return
+            self._gone = True
             process.kill()
             assert process.stderr is not None
             raise GraderFault(
                 f"a host could not be started: {process.stderr.read().decode(errors='replace')[-400:]}",
                 "run kit doctor",
             )
-        return cls(ours, process.pid, scratch, inside, isolation)
 
     def host(self, bounds: limits.Limits) -> Host:
         """A fresh host.  Returns at once; the fork happens meanwhile.
 
         Raises:
-            GraderFault: the zygote is gone.
+            GraderFault: the zygote is gone, or did not start.
         """
+        self._await_start()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         if hasattr(socket, "SO_PASSCRED"):
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

@@ -26,7 +26,7 @@ from grader.judge.orders import (
     encoder,
     event_decoder,
 )
-from grader.model import INTERPRET_VARIABLE, Attempt
+from grader.model import INTERPRET_VARIABLE, Attempt, Isolation
 
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
@@ -38,9 +38,13 @@ class JudgeClient:
         interactive: leave the terminal to the judge, for a debugger in the learner's file.
         device: of the orders to come.  Triton asks when it is imported whether to interpret or to compile its kernels,
             so a judge does one of the two; with "auto" it looks whether there is a CUDA device.
+        isolation: of the orders to come; what hosts are started from is made ready for it while the judge starts.
+            An order with another one is graded too, after a wait.
     """
 
-    def __init__(self, interactive: bool = False, device: str = "cpu") -> None:
+    def __init__(
+        self, interactive: bool = False, device: str = "cpu", isolation: Isolation = Isolation.PROCESS
+    ) -> None:
         ours, theirs = socket.socketpair()
         self._channel = ours
         self._home = tempfile.TemporaryDirectory(prefix="kit-home-")
@@ -52,7 +56,7 @@ class JudgeClient:
         if device != "auto":
             environment |= {INTERPRET_VARIABLE: "0" if device == "cuda" else "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-m", "grader.judge.server", str(theirs.fileno())],
+            [sys.executable, "-I", "-X", "utf8", "-m", "grader.judge.server", str(theirs.fileno()), isolation],
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=None if interactive else self._log,
             stderr=None if interactive else self._log,

@@ -74,8 +74,9 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
     evidence = _Evidence(failing, passed, runs)
     named = evidence.unique(evidence.explained(singles, SINGLE_BUDGET_SECONDS))
     left = [end for end in failing if not any(end.test.id in tests for tests in named.values())]
-    if left:
-        # Two mistakes in one computation explain nothing alone.
+    if any(_informative(end) for end in left):
+        # Two mistakes in one computation explain nothing alone.  Where only exceptions are left, no two are looked for:
+        # that would be most of a grade's time, for evidence that two of hundreds of pairs can share.
         pairs = [(a, b) for (a,), (b,) in itertools.combinations(singles, 2) if runs.exists(a, b)]
         pairs.sort(key=lambda pair: not any((mistake,) in named for mistake in pair))
         rest = _Evidence(left, passed, runs)

@@ -41,8 +41,11 @@ TIMEOUTS_PER_PART = 2
 """After so many tests of a part ran out of time its others are not run: the part is lost already, and each would
 take its whole deadline again."""
 HURRY = 10
-"""Once a part is lost to a test that ran out of time, its others get this fraction of the deadline: no point depends
+"""Once a part is lost to a test that ran out of time, its others get the deadline divided by this: no point depends
 on them, and endless loops are rarely alone."""
+WARY = 2.5
+"""Once one part is lost so, tests of the others get the deadline divided by this: thirty times what a solution takes
+for the slowest test."""
 ORPHANED_SECONDS = 0.05
 NOT_RUN = "not run: {count} tests of this part ran out of time already"
 _SENTENCES = {
@@ -170,6 +173,7 @@ class HostedTests:
         self._pack, self._order, self._bounds, self._zygote = pack, order, bounds, zygote
         self._load = wire.Load(order.source, order.filename, order.seed)
         seconds = order.timeout_seconds or pack.exercise.timeout_seconds
+        self._wary = msgspec.structs.replace(order, timeout_seconds=seconds / WARY)
         self._hurried = msgspec.structs.replace(order, timeout_seconds=seconds / HURRY)
         self._slow: Counter[int] = Counter()
         self._lost: set[int] = set()
@@ -241,7 +245,7 @@ class HostedTests:
                     if slow >= TIMEOUTS_PER_PART:
                         yield place, Ran(Ended(test, Outcome.TIMEOUT, NOT_RUN.format(count=TIMEOUTS_PER_PART)))
                         continue
-                    ran = self._run(test, self._hurried if slow else self._order, hosts)
+                    ran = self._run(test, self._order_for(test.part), hosts)
                     if ran.end.outcome is Outcome.TIMEOUT:
                         self._slow[test.part] += 1
                     yield place, ran
@@ -251,6 +255,12 @@ class HostedTests:
                         hosts = self._hosts()
         finally:
             hosts.close()
+
+    def _order_for(self, part: int) -> GradeOrder:
+        """The order, with the deadline that is left to a test of `part` after what ran out of time already."""
+        if self._slow[part]:
+            return self._hurried
+        return self._wary if self._slow.total() else self._order
 
     def _hosts(self) -> Hosts:
         return Hosts(self._zygote, self._bounds, self._load)
@@ -269,7 +279,7 @@ class HostedTests:
             if not found.load_fault and (not doubtful or test.part in self._lost):
                 return found
         found = self._once(test, order, hosts.fresh())
-        if found.end.outcome is Outcome.CRASHED and hosts.orphaned():
+        if found.end.outcome is Outcome.CRASHED and test.part not in self._lost and hosts.orphaned():
             # Where the host's host died, whoever did it has one more try to show who ended whom.
             found = self._once(test, order, hosts.fresh())
         if found.end.outcome is not Outcome.PASSED:

@@ -1,4 +1,4 @@
-"""The judge process: `python -I -m grader.judge.server FD`.
+"""The judge process: `python -I -m grader.judge.server FD ISOLATION`.
 
 Order matters here.  torch is imported and the zygote forked first; the hidden
 tests, the reference and pytest come into this process only afterwards, so no
@@ -11,9 +11,9 @@ import os
 import socket
 import sys
 
-from grader.host import limits, wire, zygote
+from grader.host import limits, sandbox, wire, zygote
 from grader.host.process import Zygote
-from grader.model import INTERPRET_VARIABLE
+from grader.model import INTERPRET_VARIABLE, Isolation
 
 
 def main() -> int:
@@ -21,16 +21,21 @@ def main() -> int:
     limits.die_with_parent()
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
+    isolation = Isolation(sys.argv[2])
+    zygotes: dict[Isolation, Zygote] = {}
+    if isolation is Isolation.BWRAP and INTERPRET_VARIABLE in os.environ and not sandbox.why_not():
+        zygotes[isolation] = Zygote.executed(isolation)  # imports torch beside us
     zygote.prepare_torch()
     if INTERPRET_VARIABLE not in os.environ:
         os.environ[INTERPRET_VARIABLE] = "0" if sys.modules["torch"].cuda.is_available() else "1"
-    process_zygote = Zygote.forked()
+    if isolation is Isolation.PROCESS:
+        zygotes[isolation] = Zygote.forked()
     reference_zygote = Zygote.forked(meta=False)  # for timed hosts of the solution: submissions come from the other one
     limits.hide_memory()
-    return _serve(channel, process_zygote, reference_zygote)
+    return _serve(channel, zygotes, reference_zygote)
 
 
-def _serve(channel: socket.socket, process_zygote: Zygote, reference_zygote: Zygote) -> int:
+def _serve(channel: socket.socket, zygotes: dict[Isolation, Zygote], reference_zygote: Zygote) -> int:
     import msgspec
 
     from grader.errors import KitError
@@ -38,7 +43,7 @@ def _serve(channel: socket.socket, process_zygote: Zygote, reference_zygote: Zyg
     from grader.judge.proving import prove
     from grader.judge.session import Judge
 
-    judge = Judge(process_zygote, reference_zygote=reference_zygote)
+    judge = Judge(zygotes, reference_zygote)
 
     def send(event: orders.Event) -> None:
         channel.sendall(wire.frame(orders.encoder.encode(event)))

@@ -36,14 +36,12 @@ CUDA_SLACK = 4
 class Judge:
     """Grades orders; keeps the zygote and the packs warm."""
 
-    def __init__(
-        self, zygote: Zygote | None, bounds: limits.Limits | None = None, reference_zygote: Zygote | None = None
-    ) -> None:
-        self._zygotes: dict[Isolation, Zygote] = {Isolation.PROCESS: zygote} if zygote else {}
+    def __init__(self, zygotes: dict[Isolation, Zygote], reference_zygote: Zygote) -> None:
+        self._zygotes = zygotes
         self._reference_zygote = reference_zygote
         self._starting = threading.Lock()
         self._targets = Targets(self._their_zygote)
-        self._bounds = bounds or limits.Limits()
+        self._bounds = limits.Limits()
         self._packs: dict[str, Pack] = {}
         self._content_root: Path | None = None
         self._runs: dict[tuple[str, int, str], VariantRuns] = {}
@@ -51,8 +49,7 @@ class Judge:
     def close(self) -> None:
         """End every zygote and host."""
         for zygote in (*self._zygotes.values(), self._reference_zygote):
-            if zygote is not None:
-                zygote.close()
+            zygote.close()
 
     def grade(self, order: GradeOrder, progress: Callable[[Progress], None]) -> Attempt:
         """Grade one file.
@@ -140,7 +137,7 @@ class Judge:
 
     def _their_zygote(self) -> Zygote:
         """Where hosts of the reference come from: of a zygote that never starts a submission."""
-        if self._reference_zygote is None or not self._reference_zygote.alive:
+        if not self._reference_zygote.alive:
             self._reference_zygote = Zygote.executed(Isolation.PROCESS)
         return self._reference_zygote
 

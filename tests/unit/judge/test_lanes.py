@@ -12,7 +12,7 @@ from grader.catalogue import Catalogue, read_mistakes
 from grader.judge import orders
 from grader.judge.client import JudgeClient
 from grader.judge.orders import GradeOrder
-from grader.model import Attempt
+from grader.model import Attempt, Outcome
 
 SLUG = "sliding_window"
 
@@ -70,3 +70,35 @@ def test_what_only_an_earlier_test_breaks_is_right(judge: JudgeClient) -> None:
     source = Catalogue(paths.content_root()).exercise(SLUG).solution_path.read_text(encoding="utf-8") + DIRTY
     order = GradeOrder(SLUG, str(paths.content_root()), source.encode(), f"{SLUG}.py", f"{SLUG}.py", seed=3, lanes=2)
     assert judge.grade(order, lambda event: None).passed
+
+
+HANGS_AND_SLOW = """
+
+def sliding_window_mask(*args, **kwargs):
+    while True:
+        pass
+
+
+_quick = masked_attention
+
+
+def masked_attention(*args, **kwargs):
+    import time
+
+    end = time.thread_time() + 0.6
+    while time.thread_time() < end:
+        pass
+    return _quick(*args, **kwargs)
+"""
+
+
+def test_an_endless_loop_in_one_part_leaves_a_slow_one_its_time(judge: JudgeClient) -> None:
+    exercise = Catalogue(paths.content_root()).exercise(SLUG)
+    source = exercise.solution_path.read_text(encoding="utf-8") + HANGS_AND_SLOW
+    order = GradeOrder(SLUG, str(paths.content_root()), source.encode(), f"{SLUG}.py", f"{SLUG}.py", seed=3)
+    attempt = judge.grade(order, lambda event: None)
+    assert [(part.number, part.passed) for part in attempt.parts] == [(1, False), (2, True), (3, True)]
+    hung = [test for test in attempt.tests if test.outcome is Outcome.TIMEOUT]
+    assert [test.seconds > 0 for test in hung[:3]] == [True, True, False]  # the others were not run
+    # No point rests on a second test of a lost part, so it is given less time.
+    assert hung[0].seconds > 4 * hung[1].seconds
