@@ -66,7 +66,7 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
         runs: the variants' endings under the same seed.
     """
     ended = list(ended)
-    failing = [end for end in ended if end.outcome in _SPEAKING and not end.not_started and end.observations]
+    failing = [end for end in ended if _speaks(end)]
     passed = [end for end in ended if end.outcome is Outcome.PASSED and not end.undecided]
     singles = [(mistake,) for mistake in pack.mistakes if _judged(pack, mistake) and runs.exists(mistake)]
     if not failing or not singles:
@@ -88,6 +88,31 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
         Diagnosis(mistake.id, mistake.title, mistake.says, tuple(dict.fromkeys(tests)), mistake.hint)
         for (mistake, *_), tests in sorted(named.items(), key=lambda item: order[item[0][0].id])
     )
+
+
+def is_named_by(pack: Pack, mistake: Mistake, tests: Sequence[HiddenTest], runs: VariantRuns) -> bool:
+    """Whether some tests are enough for a mistake's own variant to be named.
+
+    No rival ends them as the variant does, so none explains all that it fails without failing what it passes, whatever
+    the other tests say.
+    """
+    ended = [runs.ended(test, mistake) for test in tests]
+    rivals = [other for other in pack.mistakes if other != mistake and _judged(pack, other) and runs.exists(other)]
+    return any(map(_speaks, ended)) and not any(
+        all(_could_be(runs.ended(end.test, rival), end) for end in ended) for rival in rivals
+    )
+
+
+def _could_be(variant: Ended, submission: Ended) -> bool:
+    """Whether a test does not tell the two apart."""
+    if submission.outcome is Outcome.PASSED:
+        return submission.undecided or variant.outcome is Outcome.PASSED
+    return not _speaks(submission) or explains(variant, submission)
+
+
+def _speaks(end: Ended) -> bool:
+    """Whether a test failed, and saw something of the submission before it did."""
+    return end.outcome in _SPEAKING and not end.not_started and bool(end.observations)
 
 
 def _judged(pack: Pack, mistake: Mistake) -> bool:

@@ -1,27 +1,34 @@
 """Proof of an exercise: solution passes, stub fails, every mistake is killed and named, right answers pass.
 
-    python -m grader.judge.selfcheck gqa [--seeds 3] [--file X.py] [--json]
+    python -m grader.judge.selfcheck gqa [--seeds 3] [--jobs 2] [--file X.py] [--json]
 
-Runs in one process on code of our own, so it is fast; `tests/` runs the same
+Runs in a few processes on code of our own, so it is fast; `tests/` runs the same
 through the real hosts.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
+import multiprocessing
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 
 from grader.catalogue import Catalogue, read_mistakes
 from grader.errors import KitError
+from grader.host import limits
 from grader.judge.costcheck import prove_costs
-from grader.judge.diagnose import VariantRuns, diagnose
+from grader.judge.diagnose import VariantRuns, diagnose, is_named_by
 from grader.judge.pack import Pack, load_pack
-from grader.judge.trial import Ended, run_own, run_own_test
+from grader.judge.trial import Ended, run_own
 from grader.model import Exercise, Mistake, Outcome
 from grader.stubs import stub_text
 
@@ -35,37 +42,68 @@ class Finding(msgspec.Struct, frozen=True):
     seen: str
 
 
-def prove(exercise: Exercise, submissions: Path, seeds: range) -> list[Finding]:
+def prove(exercise: Exercise, submissions: Path, seeds: range, jobs: int = 1) -> list[Finding]:
     """Check everything the content format promises about an exercise.
 
-    The first seed shows all of it.  The others show that solution and right answers pass, that the stub fails and that
-    every mistake is killed, whatever the inputs; who is named by what is a matter of the tests and not of their inputs.
+    Under the first seed all tests are run on all mistakes.  Under the others a mistake is run on as few of the tests
+    that it failed before as it takes to name it: whoever else explains all that it fails explains these as well, so who
+    is named by some is named by all.
 
     Args:
         exercise: the exercise.
         submissions: the folder that holds `right/` and `wrong/` files, if any.
         seeds: run seeds.
+        jobs: how many processes work at it.
 
     Raises:
         ContentError: the exercise cannot be loaded.
     """
     pack = load_pack(exercise, read_mistakes(exercise))
+    done: list[list[Finding]] = []
+    with _workers(pack, jobs) as submit:
+        first = submit(_prove_names, submissions, seeds.start)
+        begun = [submit(_prove_passes, submissions, seed) for seed in seeds]
+        if exercise.track != "kernels":  # a kernel's cost is one of its tests
+            begun.append(submit(_prove_costs, submissions, seeds.start))
+        found, failed = first.result()
+        begun += [submit(_prove_names_again, seed, failed) for seed in seeds[1:]]
+        done = [found, *(future.result() for future in begun)]
     findings: dict[tuple[str, str], Finding] = {}
-    killers: dict[str, str] = {}
-    for seed in seeds:
-        if seed == seeds.start:
-            found = _prove_names(pack, submissions, VariantRuns(pack, seed), killers)
-        else:
-            found = _prove_kills(pack, seed, killers)
-        for finding in _prove_passes(pack, submissions, seed) + found:
-            key = (finding.kind, finding.name)
-            if key not in findings or findings[key].holds:
-                seen = finding.seen if finding.holds else f"seed {seed}: {finding.seen}"
-                findings[key] = msgspec.structs.replace(finding, seen=seen)
-    if exercise.track != "kernels":  # a kernel's cost is one of its tests
-        for kind, name, holds, seen in prove_costs(pack, submissions, seeds.start):
-            findings[(kind, name)] = Finding(kind, name, holds, seen)
-    return list(findings.values())
+    for finding in itertools.chain(*done):
+        key = (finding.kind, finding.name)
+        if key not in findings or findings[key].holds:
+            findings[key] = finding
+    order = ("solution", "stub", "right", "mistake", "wrong", "costs", "costly")
+    return sorted(findings.values(), key=lambda finding: order.index(finding.kind))
+
+
+@contextlib.contextmanager
+def _workers(pack: Pack, jobs: int) -> Iterator[Callable[..., Future[Any]]]:
+    """A function that has one of the proof's functions called, with the pack, in one of some processes."""
+    if jobs == 1:
+        yield lambda function, *arguments: _called(function, pack, *arguments)
+        return
+    # A fork has torch and the pack already; a pack cannot be sent.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), _inherit, (pack,)) as pool:
+        yield lambda function, *arguments: pool.submit(_with_pack, function, *arguments)
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    done: Future[Any] = Future()
+    done.set_result(function(*arguments))
+    return done
+
+
+_inherited: list[Pack] = []
+
+
+def _inherit(pack: Pack) -> None:
+    torch.set_num_threads(1)
+    _inherited.append(pack)
+
+
+def _with_pack(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(_inherited[0], *arguments)
 
 
 def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
@@ -81,45 +119,64 @@ def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
         ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         wrong = [end for end in ended if end.outcome is not Outcome.PASSED]
         found.append(Finding("right", path.stem, not wrong, _list_of(wrong) or "passes"))
-    return found
+    return [_under(seed, finding) for finding in found]
 
 
-def _prove_names(pack: Pack, submissions: Path, runs: VariantRuns, killers: dict[str, str]) -> list[Finding]:
-    """Every mistake, and every wrong answer written by hand, is killed and named.  Notes a test that kills each."""
+def _prove_names(pack: Pack, submissions: Path, seed: int) -> tuple[list[Finding], dict[str, dict[str, float]]]:
+    """Every mistake, and every wrong answer written by hand, is killed and named; and the tests that kill each mistake.
+
+    Those come with the seconds they took.
+    """
+    runs = VariantRuns(pack, seed)
     found: list[Finding] = []
+    failed: dict[str, dict[str, float]] = {}
     for mistake in _wrong(pack):
         if not runs.exists(mistake):
             found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
             continue
         ended = [runs.ended(test, mistake) for test in pack.tests]
-        killing = [end for end in ended if end.outcome is not Outcome.PASSED]
-        if killing:
-            killers[mistake.id] = min(killing, key=lambda end: end.seconds).test.id
+        failed[mistake.id] = {end.test.id: end.seconds for end in ended if end.outcome is not Outcome.PASSED}
         found.append(_named("mistake", mistake.id, mistake.id, pack, ended, runs))
     for path in sorted(submissions.glob("wrong/*.py")):
         expected = "" if path.stem.startswith("none-") else path.stem.split("__")[0]
         costly = any(mistake.id == expected and mistake.kind == "costly" for mistake in pack.mistakes)
         if costly and pack.exercise.track != "kernels":
             continue  # its values are right; its cost is judged elsewhere
-        ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, runs.seed)
+        ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         found.append(_named("wrong", path.stem, expected, pack, ended, runs))
-    return found
+    return found, failed
 
 
-def _prove_kills(pack: Pack, seed: int, killers: dict[str, str]) -> list[Finding]:
-    """Every mistake is killed: by the test that killed it last, or else by some other."""
+def _prove_names_again(pack: Pack, seed: int, failed: dict[str, dict[str, float]]) -> list[Finding]:
+    """Every mistake is killed and named under another seed: by some of the tests it failed before, or else by all."""
+    runs = VariantRuns(pack, seed)
+    popular = Counter(itertools.chain.from_iterable(failed.values()))
+    tests = {test.id: test for test in pack.tests}
+    used: list[str] = []
     found: list[Finding] = []
     for mistake in _wrong(pack):
-        source = pack.variant(mistake)
-        if source is None:
+        if mistake.id not in failed:
             continue  # said under the first seed
-        for test in sorted(pack.tests, key=lambda test: test.id != killers.get(mistake.id)):
-            if run_own_test(pack, source, test, seed).outcome is not Outcome.PASSED:
-                killers[mistake.id] = test.id
+        # What was run for others comes first: it tells most rivals apart, for nothing.
+        seconds = failed[mistake.id]
+        more = sorted(seconds.keys() - used, key=lambda name: seconds[name] / popular[name])
+        for count in range(len(more) + 1):
+            used += more[count - 1 : count]
+            if is_named_by(pack, mistake, [tests[name] for name in used], runs):
+                found.append(Finding("mistake", mistake.id, True, f"killed by {len(seconds)}"))
                 break
         else:
-            found.append(Finding("mistake", mistake.id, False, "PASSES every test"))
+            ended = [runs.ended(test, mistake) for test in pack.tests]
+            found.append(_under(seed, _named("mistake", mistake.id, mistake.id, pack, ended, runs)))
     return found
+
+
+def _prove_costs(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
+    return [Finding(*claim) for claim in prove_costs(pack, submissions, seed)]
+
+
+def _under(seed: int, finding: Finding) -> Finding:
+    return finding if finding.holds else msgspec.structs.replace(finding, seen=f"seed {seed}: {finding.seen}")
 
 
 def _wrong(pack: Pack) -> list[Mistake]:
@@ -160,6 +217,7 @@ def main(arguments: list[str], write: Callable[[str], object]) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--file", type=Path, help="grade this file alone, in this process")
     parser.add_argument("--submissions", type=Path, default=Path("tests/submissions"))
+    parser.add_argument("--jobs", type=int, default=limits.usable_cores())
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -168,7 +226,7 @@ def main(arguments: list[str], write: Callable[[str], object]) -> int:
         seeds = range(options.first_seed, options.first_seed + options.seeds)
         if options.file:
             return _grade_one(exercise, options.file, options.first_seed, write)
-        findings = prove(exercise, options.submissions / options.slug, seeds)
+        findings = prove(exercise, options.submissions / options.slug, seeds, options.jobs)
     except KitError as error:
         write(f"{error.message}\n{error.hint}".strip())
         return error.exit_code

@@ -82,13 +82,20 @@ class MeteringBuilder(InterpreterBuilder):  # type: ignore[misc]
 
     # -- pointers keep their origin ------------------------------------------------------------------------------
 
-    create_expand_dims = _carries_origin("create_expand_dims")
     create_broadcast = _carries_origin("create_broadcast")
     create_reshape = _carries_origin("create_reshape")
     create_trans = _carries_origin("create_trans")
     create_bitcast = _carries_origin("create_bitcast")
     create_unsplat = _carries_origin("create_unsplat")
     create_addptr = _carries_origin("create_addptr")
+
+    def create_expand_dims(self, arg: TensorHandle, axis: int) -> TensorHandle:
+        """The same numbers with one more dimension, of size 1."""
+        sizes = arg.data.shape
+        made = TensorHandle(arg.data.reshape((*sizes[:axis], 1, *sizes[axis:])), arg.dtype.scalar)
+        if ORIGIN in arg.attr:
+            made.attr[ORIGIN] = arg.attr[ORIGIN]
+        return made
 
     def create_splat(self, ret_ty: Any, arg: TensorHandle) -> TensorHandle:
         """A scalar as a block; a comparison's result stays a mask."""
@@ -109,7 +116,7 @@ class MeteringBuilder(InterpreterBuilder):  # type: ignore[misc]
         addresses, active, lanes = _lanes(ptrs, mask)
         self.ledger.access(LOAD, ptrs.attr.get(ORIGIN), lanes, kind.itemsize)
         if other is not None:
-            fill = np.ascontiguousarray(np.broadcast_to(other.data, addresses.shape), dtype=kind)
+            fill = np.ascontiguousarray(_of_shape(other.data, addresses.shape), dtype=kind)
         elif addresses.size == 1 or lanes.size == addresses.size:
             fill = np.zeros(addresses.shape, dtype=kind)  # `other=0` on one lane arrives as None
         else:
@@ -123,7 +130,7 @@ class MeteringBuilder(InterpreterBuilder):  # type: ignore[misc]
         kind = ti._get_np_dtype(ptrs.get_element_ty())
         addresses, active, lanes = _lanes(ptrs, mask)
         self.ledger.access(STORE, ptrs.attr.get(ORIGIN), lanes, kind.itemsize)
-        data = np.ascontiguousarray(np.broadcast_to(value.data, addresses.shape))
+        data = np.ascontiguousarray(_of_shape(value.data, addresses.shape))
         if data.dtype.itemsize != kind.itemsize:
             data = data.astype(kind)
         ti._interpreter.store(addresses, data, active)
@@ -240,9 +247,13 @@ def _lanes(
     """Addresses, the mask as bool in the same shape, and the active addresses in a row."""
     addresses = np.ascontiguousarray(ptrs.data)
     flags = mask.data if mask.data.dtype == np.bool_ else mask.data.astype(np.bool_)
-    active = np.ascontiguousarray(np.broadcast_to(flags, addresses.shape))
+    active = np.ascontiguousarray(_of_shape(flags, addresses.shape))
     flat = addresses.ravel() if active.all() else addresses[active]
     return addresses, active, flat
+
+
+def _of_shape(data: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return data if data.shape == shape else np.broadcast_to(data, shape)
 
 
 def _undefined(shape: tuple[int, ...], kind: np.dtype[Any], element: Any) -> np.ndarray[Any, Any]:

@@ -34,7 +34,7 @@ from triton.runtime.interpreter import (
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from grader.meter.triton_meter_builder import ORIGIN, MeteringBuilder
-from grader.meter.triton_meter_fast import patch_bookkeeping, patch_language
+from grader.meter.triton_meter_fast import patch_bookkeeping, patched_language
 from grader.meter.triton_meter_ledger import Ledger, origin_of
 from grader.meter.triton_meter_signature import OPTION_NAMES, signature_of
 from grader.meter.triton_records import FaultKind
@@ -282,10 +282,9 @@ def patched(ledger: Ledger) -> Iterator[None]:
         def restore(self) -> None:
             return None
 
-    with ExitStack() as stack, warnings.catch_warnings(), np.errstate(all="ignore"):
+    with patched_language(), ExitStack() as stack, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         replace = _replacer(stack)
-        patch_language(replace)
         patch_bookkeeping(replace)
         replace(ti, "_patch_lang", lambda function: NoScope())
         replace(ti.interpreter_semantic, "builder", MeteringBuilder(ledger))
