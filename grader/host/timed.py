@@ -80,7 +80,7 @@ class TimedCalls:
         self._results = []
         function = self._resolve(request.target, request.method)
         torch.set_num_threads(1)  # the learner's file may have asked for more; a time is that of one thread
-        sets = [self._arguments(values) for values in request.arguments]
+        sets = [self._arguments(values) for values in request.arguments * request.copies]
         calls = [sets[place % len(sets)] for place in range(len(request.turns))]
 
         def prepare(place: int) -> None:

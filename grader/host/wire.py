@@ -156,7 +156,7 @@ class Timed(msgspec.Struct, frozen=True, tag="timed"):
     """Call once per entry of `turns`, and keep the results (see `grader.host.timed`).
 
     Call number i gets argument set i modulo their number, after its tensors have been rolled by `turns[i]` elements
-    (0: left as they are).
+    (0: left as they are).  A single set may be used as several copies in turn, each with memory of its own.
     """
 
     target: str | Ref
@@ -165,6 +165,7 @@ class Timed(msgspec.Struct, frozen=True, tag="timed"):
     turns: list[int]
     backward: bool = False
     device: str = "cpu"
+    copies: int = 1
 
 
 class TimedAnswer(msgspec.Struct, frozen=True, tag="timed_answer"):

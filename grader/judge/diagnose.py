@@ -18,7 +18,7 @@ import torch
 
 from grader.judge import compare
 from grader.judge.pack import HiddenTest, Pack
-from grader.judge.trial import Ended, run_own_test
+from grader.judge.trial import SPEAKING, Ended, run_own_test
 from grader.model import Diagnosis, Mistake, Outcome
 
 PROBES = 8
@@ -26,7 +26,6 @@ MANY = 3
 LEAST_SHARE = 0.1
 SINGLE_BUDGET_SECONDS = 12.0
 PAIR_BUDGET_SECONDS = 3.0
-_SPEAKING = (Outcome.FAILED, Outcome.ERROR)
 
 
 class VariantRuns:
@@ -112,7 +111,7 @@ def _could_be(variant: Ended, submission: Ended) -> bool:
 
 def _speaks(end: Ended) -> bool:
     """Whether a test failed, and saw something of the submission before it did."""
-    return end.outcome in _SPEAKING and not end.not_started and bool(end.observations)
+    return end.outcome in SPEAKING and not end.not_started and bool(end.observations)
 
 
 def _judged(pack: Pack, mistake: Mistake) -> bool:

@@ -24,7 +24,7 @@ from grader.host.process import Host, HostLost, Zygote
 from grader.judge.faults import HostCrashed, HostMemory, HostOutput, HostTimeout, Tampered, TestFault
 from grader.judge.orders import GradeOrder
 from grader.judge.pack import HiddenTest, Pack
-from grader.judge.trial import Ended, run_test
+from grader.judge.trial import SPEAKING, Ended, run_test
 from grader.judge.view import Submission
 from grader.model import Outcome
 
@@ -35,7 +35,6 @@ _FAULTS: dict[str, type[TestFault]] = {
     "output": HostOutput,
     "tampered": Tampered,
 }
-_SPEAKING = (Outcome.FAILED, Outcome.ERROR)
 TESTS_PER_HOST = 8
 TIMEOUTS_PER_PART = 2
 """After so many tests of a part ran out of time its others are not run: the part is lost already, and each would
@@ -249,7 +248,7 @@ class HostedTests:
                     if ran.end.outcome is Outcome.TIMEOUT:
                         self._slow[test.part] += 1
                     yield place, ran
-                    answered = ran.end.outcome in (Outcome.PASSED, *_SPEAKING)
+                    answered = ran.end.outcome in (Outcome.PASSED, *SPEAKING)
                     if not answered and not hosts.drop(wait=True):
                         hosts.close()
                         hosts = self._hosts()
@@ -275,7 +274,7 @@ class HostedTests:
         host = hosts.again()
         if host is not None:
             found = self._once(test, order, host)
-            doubtful = found.end.outcome in (*_SPEAKING, Outcome.CRASHED) and not found.end.not_started
+            doubtful = found.end.outcome in (*SPEAKING, Outcome.CRASHED) and not found.end.not_started
             if not found.load_fault and (not doubtful or test.part in self._lost):
                 return found
         found = self._once(test, order, hosts.fresh())

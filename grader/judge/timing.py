@@ -23,7 +23,7 @@ from grader.judge.benchmarks import Draw, Given
 from grader.judge.faults import TestFault
 from grader.judge.testing import Rng
 from grader.judge.view import RemoteFunction, RemoteMethod, RemoteObject, Submission
-from grader.meter.cuda import CudaSample, charged_ns
+from grader.meter.cuda import CudaSample, charged_ns, l2_bytes, rotation
 from grader.meter.paired import Overdue
 
 REQUEST_LIMIT_BYTES = 8 << 20
@@ -176,6 +176,7 @@ class Comparison:
         sizes = [_tensor_bytes((given.args, given.kwargs)) for given in (self._my_draw(rng), self._their_draw(rng))]
         self._own_arguments = min(sizes) < OWN_ARGUMENTS_BYTES
         self._argument_bytes = max(sizes)
+        self._cache_bytes = l2_bytes(torch.device(device)) if device == "cuda" else 0
 
     def most_repetitions(self) -> int:
         """How many calls one sample may hold: arguments and results must fit."""
@@ -216,7 +217,7 @@ class Comparison:
         wall_ns, inside_ns = self._mine.run(request)
         if not self._checked or self._chance.random() < CHECKED:
             self._checked = True
-            self._check(sets, request.turns, self._chance.randrange(repetitions))
+            self._check(sets, request, self._chance.randrange(repetitions))
         if self._device != "cuda":
             return wall_ns
         # Events of the process under test: held against the wall clock and what the reference's show beside it.
@@ -243,12 +244,16 @@ class Comparison:
             turns[1:] = [turner.integers(1, 1 << 30) for _ in range(repetitions - 1)]
         wired = [_wired(given, self._backward) for given in sets]
         target, method, _ = callee.wire_place
-        return wire.Timed(target, method, wired, turns, self._backward, self._device), sets
+        copies = 1
+        if self._cache_bytes and not self._own_arguments:
+            # Beside the flush: what a call leaves in the cache is not the memory of the next one.
+            copies = min(repetitions, rotation(self._argument_bytes, self._cache_bytes))
+        return wire.Timed(target, method, wired, turns, self._backward, self._device, copies), sets
 
-    def _check(self, sets: Sequence[Given], turns: Sequence[int], place: int) -> None:
+    def _check(self, sets: Sequence[Given], request: wire.Timed, place: int) -> None:
         given = sets[place % len(sets)]
         args, kwargs = _copied(given.args), _copied(given.kwargs)
-        for turn in turns[: place + 1]:
+        for turn in request.turns[place % request.copies : place + 1 : request.copies]:
             if turn:
                 roll((args, kwargs), turn)
         value = self._mine.answer(place)

@@ -20,6 +20,8 @@ from grader.meter.child import METERS
 from grader.model import Mismatch, Outcome
 
 DISPLAY_NAME = "{}.py"
+SPEAKING = (Outcome.FAILED, Outcome.ERROR)
+"""How a test ends that saw what it did not want to see; others saw nothing, or nothing wrong."""
 # How torch says that two tensors do not fit: each operation in words of its own.
 _SIZES_DIFFER = re.compile(
     r".*inconsistent tensor size.*|.*The size of tensor a .*|.*shapes cannot be multiplied.*|.*size mismatch.*|"

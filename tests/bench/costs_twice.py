@@ -1,15 +1,15 @@
-"""Are costs the same to the byte?  Every cost benchmark of every exercise, in two processes that differ.
+"""Are costs the same to the byte?  Every cost benchmark of every exercise, in three processes that differ.
 
-    python tests/bench/costs_twice.py [--seed 7]
+    python tests/bench/costs_twice.py [--seed 7] [--record]
 
-The processes have different hash seeds, thread counts and garbage.  Prints how many metered calls there were and the
-digest of all their counts: two machines with the same torch must print the same.  Exits with 1 when the two differ.
+The processes have different hash seeds, thread counts and garbage, and the third computes as a machine without any
+vector instructions would.  With the torch they were recorded with, the counts must also be those in `costs.json`, which
+another machine wrote; `--record` writes it anew.  Exits with 1 when anything differs, and says what.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import platform
@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORD = Path(__file__).with_name("costs.json")
+PLAIN_MACHINE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}
 sys.path.insert(0, str(ROOT))
 
 
@@ -25,29 +27,40 @@ def main(arguments: list[str]) -> int:
     """Compare two processes, or be one of them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--record", action="store_true", help="write costs.json")
     parser.add_argument("--dump", action="store_true", help="measure in this process and print the counts")
     options = parser.parse_args(arguments)
     if options.dump:
         print(json.dumps(measure(options.seed)))
         return 0
-    dumps = []
-    for hash_seed, threads in (("1", "1"), ("2", "2")):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": threads, "KIT_LITTER": hash_seed}
-        command = [sys.executable, __file__, "--dump", "--seed", str(options.seed)]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        dumps.append(json.loads(done.stdout))
-    for name in sorted({*dumps[0], *dumps[1]}):
-        if dumps[0].get(name) != dumps[1].get(name):
-            print(f"DIFFERS {name}: {dumps[0].get(name)} and {dumps[1].get(name)}")
-    digest = hashlib.sha256(json.dumps(dumps[0], sort_keys=True).encode()).hexdigest()[:16]
-    calls = sum(len(counts) for counts in dumps[0].values())
     import torch
 
+    dumps = []
+    for hash_seed, threads, machine in (("1", "1", {}), ("2", "2", {}), ("3", "1", PLAIN_MACHINE)):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": threads, "KIT_LITTER": hash_seed}
+        command = [sys.executable, __file__, "--dump", "--seed", str(options.seed)]
+        done = subprocess.run(command, env=environment | machine, check=True, capture_output=True, text=True)
+        dumps.append(json.loads(done.stdout))
+    found = {"seed": options.seed, "torch": torch.__version__.split("+")[0], "counts": dumps[0]}
+    others = {"in another process": dumps[1], "without vector instructions": dumps[2]}
+    if options.record:
+        RECORD.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    recorded = json.loads(RECORD.read_text())
+    if all(recorded[key] == found[key] for key in ("seed", "torch")):
+        others["recorded"] = recorded["counts"]
+    differing = [
+        f"DIFFERS {how}: {name}: {dumps[0].get(name)} and {counts.get(name)}"
+        for how, counts in others.items()
+        for name in sorted({*dumps[0], *counts})
+        if dumps[0].get(name) != counts.get(name)
+    ]
+    print("\n".join(differing), end="\n" * bool(differing))
+    calls = sum(len(counts) for counts in dumps[0].values())
     print(
-        f"{len(dumps[0])} cost benchmarks, {calls} metered calls, digest {digest} "
+        f"{len(dumps[0])} cost benchmarks, {calls} metered calls, compared {', '.join(others)} "
         f"(seed {options.seed}, torch {torch.__version__}, {platform.machine()})"
     )
-    return 0 if dumps[0] == dumps[1] else 1
+    return 1 if differing else 0
 
 
 def measure(seed: int) -> dict[str, list[list[int]]]:

@@ -393,6 +393,32 @@ def test_six_times_the_work_fails_and_says_why(pack, zygotes):
     assert found.cause == "a loop"
 
 
+def test_argument_sets_are_used_in_turn_where_there_is_a_cache_to_leave(pack, zygotes, monkeypatch):
+    plain_init, plain_request = timing.Comparison.__init__, timing.Comparison._request
+    copies = set()
+
+    def cached(self, *arguments, **options):
+        plain_init(self, *arguments, **options)
+        self._cache_bytes = 1 << 18
+
+    def noted(self, *arguments):
+        made = plain_request(self, *arguments)
+        copies.add(made[0].copies)
+        return made
+
+    monkeypatch.setattr(timing.Comparison, "__init__", cached)
+    monkeypatch.setattr(timing.Comparison, "_request", noted)
+    found = speed_of(pack, zygotes, SOLUTION)
+    assert max(copies) > 2
+    assert found.verdict is not SpeedVerdict.FAIL  # answers of rolled copies were looked at, and are right
+    replayed = """
+    if not hasattr(self, "first"):
+        self.first = torch.tanh(self.up(x))
+    return self.first
+    """
+    assert speed_of(pack, zygotes, variant(layer=replayed)).verdict is SpeedVerdict.FAIL
+
+
 def test_gradients_can_be_part_of_a_call(pack, zygotes):
     path = pack.exercise.folder / "benchmarks.py"
     path.write_text(BENCHMARKS.replace('@speed("layer")', '@speed("layer", backward=True)'))

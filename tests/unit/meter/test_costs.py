@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -353,3 +357,16 @@ def test_a_module_s_buffers_are_weights_and_a_function_holds_nothing():
     assert msgspec.msgpack.decode(report, type=Costs).largest_numel == 0
     _, report = metered(partial(lambda: torch.ones(3)), PLAIN)
     assert msgspec.msgpack.decode(report, type=Costs).held_bytes == 0
+
+
+def test_every_cost_is_what_another_machine_recorded():
+    bench = Path(__file__).resolve().parents[2] / "bench"
+    recorded = json.loads((bench / "costs.json").read_text())
+
+    def measured():
+        command = [sys.executable, str(bench / "costs_twice.py"), "--dump", "--seed", str(recorded["seed"])]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    same_torch = torch.__version__.split("+")[0] == recorded["torch"]  # another one may count otherwise
+    assert measured() == (recorded["counts"] if same_torch else measured())
+    assert len(recorded["counts"]) >= 11
