@@ -115,7 +115,7 @@ def _block_type_init(plain: Callable[..., None]) -> Callable[..., None]:
 
     def init(self: Any, element_ty: Any, shape: Any) -> None:
         sizes = tuple([size.value if type(size) is core.constexpr else size for size in shape])
-        known = of_pointers if element_ty.is_ptr() else _block_types
+        known = of_pointers if isinstance(element_ty, core.pointer_type) else _block_types
         # What is remembered holds its element type, so the element type's id stays its own.
         key = id(element_ty), sizes
         attributes = known.get(key)
@@ -131,7 +131,7 @@ def _block_type_init(plain: Callable[..., None]) -> Callable[..., None]:
 
 def _with_element_type(self: Any, scalar: Any) -> Any:
     """The block type of the same shape over another scalar type, remembered by the type it comes from."""
-    if scalar.is_ptr():
+    if isinstance(scalar, core.pointer_type):
         return core.block_type(scalar, self.shape)
     known = self.__dict__.setdefault("_meter_types", {})
     # The remembered type holds its scalar type, so the scalar's id stays its own.
