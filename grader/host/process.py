@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import select
 import signal
 import socket
@@ -34,6 +35,9 @@ _END_SECONDS = 30.0
 """A zygote may be importing something when it is told to end a host; on a busy machine that takes a while."""
 CONTENT_FOLDERS = ("exercises", "kernels", "solutions", "quiz", "tests")
 STARVED_LIMIT_SECONDS = 60.0
+_STACK_SECONDS = 0.2
+_STACK_BYTES = 1 << 16
+_STACK_LINE = re.compile(rb'^ +File "([^"\n]*)", line (\d+) in (\S+)$', re.MULTILINE)
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -260,6 +264,8 @@ class Host:
         self._starved_before = 0.0
         self.printed = Printed(bytearray())
         self.ended_cleanly = True
+        self.overdue_at: list[tuple[str, int, str]] = []
+        """Where it was when its time was up: file, line and function, outermost first; by its own account."""
 
     @property
     def pid(self) -> int:
@@ -337,6 +343,7 @@ class Host:
             # A busy machine is not the learner's fault: what the host waited for a core does not count.
             left += min(limits.starved_seconds(self._pid) - self._starved_before, STARVED_LIMIT_SECONDS)
         if left <= 0:
+            self.overdue_at = self._stack()
             self.kill()
             raise HostLost("timeout", "it did not answer in time")
         watched: list[socket.socket | int] = [self._channel]
@@ -388,6 +395,28 @@ class Host:
             if self.printed.count > self._bounds.output_bytes:
                 self.kill()
                 raise HostLost("output", f"it printed more than {self._bounds.output_bytes >> 20} MiB")
+
+    def _stack(self) -> list[tuple[str, int, str]]:
+        """Where the host is now, as its interpreter prints it when it is asked."""
+        if self._pid <= 0 or self._output is None:
+            return []
+        self._drain()
+        said = b""
+        with contextlib.suppress(OSError):  # it has ended, or closed its output
+            os.kill(self._pid, signal.SIGUSR1)
+            while self._output is not None and len(said) < _STACK_BYTES:
+                # One write a line: after the first has come, the others are on their way.
+                if not select.select([self._output], [], [], _STACK_SECONDS / 10 if said else _STACK_SECONDS)[0]:
+                    break
+                data = os.read(self._output, _STACK_BYTES)
+                if not data:
+                    break
+                said += data
+        found = [
+            (file.decode(errors="replace"), int(line), name.decode(errors="replace"))
+            for file, line, name in _STACK_LINE.findall(said)
+        ]
+        return found[::-1]
 
     def _lost(self) -> HostLost:
         with contextlib.suppress(HostLost):

@@ -9,6 +9,7 @@ own generators only.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -46,6 +47,7 @@ WARY = 2.5
 """Once one part is lost so, tests of the others get the deadline divided by this: thirty times what a solution takes
 for the slowest test."""
 ORPHANED_SECONDS = 0.05
+MOST_FRAMES = 4
 NOT_RUN = "not run: {count} tests of this part ran out of time already"
 _SENTENCES = {
     "timeout": "no answer within {seconds:g} s, so the process was killed; look for a loop that does not end",
@@ -57,10 +59,10 @@ _SENTENCES = {
 
 
 class HostChannel:
-    """A host as something to ask, with one deadline for a whole test."""
+    """A host as something to ask, with one deadline for a whole test; `load` is what it was given to load."""
 
-    def __init__(self, host: Host, seconds: float, bounds: limits.Limits) -> None:
-        self._host, self._seconds, self._bounds = host, seconds, bounds
+    def __init__(self, host: Host, seconds: float, bounds: limits.Limits, load: wire.Load | None = None) -> None:
+        self._host, self._seconds, self._bounds, self._load = host, seconds, bounds, load
         self._deadline = time.monotonic() + seconds
 
     def start_clock(self, seconds: float) -> None:
@@ -87,7 +89,18 @@ class HostChannel:
         sentence = _SENTENCES[lost.why].format(
             seconds=self._seconds, mebibytes=self._bounds.memory_bytes >> 20, output=self._bounds.output_bytes >> 20
         )
-        return _FAULTS[lost.why](sentence)
+        return _FAULTS[lost.why](sentence, frames=self._frames() if lost.why == "timeout" else ())
+
+    def _frames(self) -> tuple[wire.Frame, ...]:
+        """Where in the learner's file its time ran out."""
+        if self._load is None:
+            return ()
+        lines = self._load.source.decode("utf-8-sig", "replace").splitlines()
+        return tuple(
+            wire.Frame(line, wire.bounded(function, 100), lines[line - 1].strip())
+            for file, line, function in self._host.overdue_at
+            if os.path.basename(file).strip("<>") == self._load.filename and 0 < line <= len(lines)
+        )[-MOST_FRAMES:]
 
 
 class Hosts:
@@ -288,7 +301,7 @@ class HostedTests:
     def _once(self, test: HiddenTest, order: GradeOrder, host: Host) -> Ran:
         with contextlib.suppress(HostLost):  # the reply to its load will tell how it ended
             host.await_ready()
-        channel = HostChannel(host, self._bounds.load_seconds, self._bounds)
+        channel = HostChannel(host, self._bounds.load_seconds, self._bounds, self._load)
         submission = Submission(channel, self._pack.reference)
         submission.source = order.source
         fault = loaded(submission, channel)

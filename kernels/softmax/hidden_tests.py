@@ -91,6 +91,12 @@ def test_whole_blocks_of_minus_infinity(submission, rng):
 
 
 @part(2)
+def test_a_long_row_that_is_all_far_below_zero(submission, rng):
+    x = rng.normal(1, 40009) - 1e4
+    close(submission.softmax(x), normalised(x), says="a long row around -10000", tol=5e-3)
+
+
+@part(2)
 def test_row_strides_are_free(submission, rng):
     for gap in (3, 10):
         x = apart(rng, 3, 43, gap)
@@ -115,6 +121,15 @@ def test_the_sum_is_float32_inside(submission, rng):
 
 
 @part(2)
+def test_the_difference_from_the_maximum_is_float32(submission, rng):
+    # 8 + a step lies between two bfloat16 numbers: who rounds the difference there misses every probability by 3%.
+    x = torch.full((2, 16001), -8.0) + rng.choice([-0.0625, -0.125])
+    x[:, rng.integers(0, 16001)] = 0.03125
+    x = x.bfloat16()
+    close(submission.softmax(x), normalised(x), says="one entry 8 and a bit above the others, bfloat16", tol=1e-2)
+
+
+@part(2)
 def test_offsets_past_two_to_the_31(submission, rng):
     x = rng.normal(3, 20, dtype=torch.float16)
     y, _ = submission.metered("softmax", x, far={0: 1 << 30})
@@ -133,6 +148,9 @@ def test_programs_in_another_order(submission, rng):
     x = rng.normal(5, 90)
     y, _ = submission.metered("softmax", x, reverse=True)
     close(y, normalised(x), says="last program first")
+    x = rng.normal(2, 33001)
+    y, _ = submission.metered("softmax", x, reverse=True)
+    close(y, normalised(x), says="last program first, long rows")
 
 
 @part(3)

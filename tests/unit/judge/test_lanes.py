@@ -100,5 +100,30 @@ def test_an_endless_loop_in_one_part_leaves_a_slow_one_its_time(judge: JudgeClie
     assert [(part.number, part.passed) for part in attempt.parts] == [(1, False), (2, True), (3, True)]
     hung = [test for test in attempt.tests if test.outcome is Outcome.TIMEOUT]
     assert [test.seconds > 0 for test in hung[:3]] == [True, True, False]  # the others were not run
+    assert hung[0].trace[-1].endswith(("while True:", "pass"))  # where it was
+    assert "thread" not in hung[0].printed
     # No point rests on a second test of a lost part, so it is given less time.
     assert hung[0].seconds > 4 * hung[1].seconds
+
+
+DEAF = """
+
+import signal
+
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+print("before")
+
+
+def sliding_window_mask(*args, **kwargs):
+    while True:
+        pass
+"""
+
+
+def test_a_loop_that_will_not_say_where_it_is_ends_all_the_same(judge: JudgeClient) -> None:
+    source = Catalogue(paths.content_root()).exercise(SLUG).solution_path.read_text(encoding="utf-8") + DEAF
+    order = GradeOrder(
+        SLUG, str(paths.content_root()), source.encode(), f"{SLUG}.py", f"{SLUG}.py", part=1, seed=3, timeout_seconds=1
+    )
+    first = judge.grade(order, lambda event: None).tests[0]
+    assert (first.outcome, first.trace, first.printed) == (Outcome.TIMEOUT, (), "before\n")
