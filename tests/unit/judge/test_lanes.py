@@ -103,7 +103,7 @@ def test_an_endless_loop_in_one_part_leaves_a_slow_one_its_time(judge: JudgeClie
     assert hung[0].trace[-1].endswith(("while True:", "pass"))  # where it was
     assert "thread" not in hung[0].printed
     # No point rests on a second test of a lost part, so it is given less time.
-    assert hung[0].seconds > 4 * hung[1].seconds
+    assert hung[0].seconds > hung[1].seconds
 
 
 DEAF = """
