@@ -1,7 +1,7 @@
 """How often is a speed verdict wrong?  The must-holds of the timing layer, on this machine, in real hosts.
 
-    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--cases itself,1.5x,0.7x] [--budget 10]
-        [--quiet]
+    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--cases itself,1.5x,0.7x] [--how spin,sleep]
+        [--budget 10] [--quiet]
 
 With a process that keeps one other core busy (unless --quiet), and for every speed target of the exercises:
 
@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +80,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--exercises", default="gqa")
     parser.add_argument("--cases", default="itself,1.5x,0.7x", help="beginnings of the cases' names")
+    parser.add_argument("--how", default="spin,sleep", help="how a submission is slowed")
     parser.add_argument("--budget", type=float, default=10.0)
     parser.add_argument("--quiet", action="store_true", help="keep no other core busy")
     options = parser.parse_args(arguments)
@@ -89,7 +90,9 @@ def main(arguments: list[str]) -> int:
     try:
         with contextlib.nullcontext() if options.quiet else busy_core():
             for slug in options.exercises.split(","):
-                holds &= cases(slug, zygotes, options.runs, options.budget, tuple(options.cases.split(",")))
+                holds &= cases(
+                    slug, zygotes, options.runs, options.budget, tuple(options.cases.split(",")), options.how.split(",")
+                )
     finally:
         for each in zygotes:
             each.close()
@@ -107,8 +110,10 @@ def busy_core() -> Iterator[None]:
         process.wait()
 
 
-def cases(slug: str, zygotes: tuple[Zygote, Zygote], runs: int, budget: float, wanted: tuple[str, ...] = ("",)) -> bool:
-    """Every case of one exercise, of those that begin as `wanted`."""
+def cases(
+    slug: str, zygotes: tuple[Zygote, Zygote], runs: int, budget: float, wanted: tuple[str, ...], ways: Sequence[str]
+) -> bool:
+    """Every case of one exercise, of those that begin as `wanted`, slowed in these ways."""
     from grader.judge.benchmarks import load_benchmarks
     from grader.judge.pack import Pack, module_of
     from grader.judge.speed import SpeedJudge
@@ -122,7 +127,7 @@ def cases(slug: str, zygotes: tuple[Zygote, Zygote], runs: int, budget: float, w
             target.target > 1.2
         )  # a target of 1 compares two functions, one of which the solution makes quick
         plans = [("itself", 1.0, "as it is")] if versus_itself else []
-        for how in ("spin", "sleep"):
+        for how in ways:
             plans += [("1.5x over", 1.5 * target.target, how), ("0.7x under", 0.7 * target.target, how)] * versus_itself
         for name, factor, how in plans:
             if not name.startswith(wanted):
