@@ -1,7 +1,7 @@
 """How often is a speed verdict wrong?  The must-holds of the timing layer, on this machine, in real hosts.
 
-    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--cases itself,1.5x,0.7x] [--how spin,sleep]
-        [--budget 10] [--quiet]
+    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--cases itself,1.5x,0.7x]
+        [--how spin,sleep] [--budget 10] [--quiet]
 
 With a process that keeps one other core busy (unless --quiet), and for every speed target of the exercises:
 
