@@ -146,8 +146,8 @@ def cases(
             middle = sorted(result.ratio for result in found)[runs // 2]
             print(
                 f"{'ok ' if allowed else 'BAD'} {slug} / {target.name} / {name} ({how}): {dict(counts)} of {runs}; "
-                f"target {target.target:g}, true ratio {factor if versus_itself else middle:.2f}, median measured {middle:.2f}, "
-                f"{seconds:.1f} s each, load {os.getloadavg()[0]:.1f}",
+                f"target {target.target:g}, true ratio {factor if versus_itself else middle:.2f}, "
+                f"median measured {middle:.2f}, {seconds:.1f} s each, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
     return holds
