@@ -36,15 +36,15 @@ def test_a_vocabulary_of_one(submission, rng):
 
 @part(1)
 def test_vocabularies_of_several_blocks(submission, rng):
-    for M, V in ((2, 1000), (1, 4097), (1, 5003), (2, 12289)):
+    for M, V in ((2, 1000), (1, 4097), (1, 5003), (2, 12289), (1, 131101)):
         logits, targets = inputs(rng, M, V)
         close(submission.cross_entropy(logits, targets), losses(logits, targets), says=f"{M} tokens, V = {V}")
 
 
 @part(1)
 def test_many_tokens(submission, rng):
-    logits, targets = inputs(rng, 37, 5)
-    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="37 tokens, V = 5")
+    logits, targets = inputs(rng, 291, 5)
+    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="291 tokens, V = 5")
 
 
 @part(1)
@@ -147,6 +147,39 @@ def test_the_sum_is_float32_inside(submission, rng):
     logits, targets = rng.uniform(-0.01, 0.01, 1, 12000).half(), rng.integers(0, 12000, 1)
     got = submission.cross_entropy(logits, targets)
     close(got, losses(logits, targets), says="12000 nearly equal logits in float16")
+
+
+@part(2)
+def test_the_exponential_is_float32_inside(submission, rng):
+    # Every column past the first 4096 has one exponential, whose rounding to half precision would shift the sum.
+    for dtype in (torch.float16, torch.bfloat16):
+        logits, targets = torch.full((1, 20000), -9.5, dtype=dtype), rng.integers(0, 20000, 1)
+        logits[:, 4096:] -= rng.choice([20, 22, 32]) / 16
+        _, lse = submission.cross_entropy(logits, targets)
+        close(lse, losses(logits, targets)[1], says=f"lse of columns of two sizes in {dtype}", trivial_ok=True)
+
+
+@part(2)
+def test_logits_far_below_zero(submission, rng):
+    for V in (50, 9001):
+        logits, targets = inputs(rng, 2, V)
+        logits -= 1e4
+        loss, lse = submission.cross_entropy(logits, targets)
+        close(loss, losses(logits, targets)[0], says=f"the loss of {V} logits around -10000", tol=5e-3)
+        close(lse + 1e4, losses(logits, targets)[1] + 1e4, says=f"lse of {V} logits around -10000", tol=2e-3)
+
+
+@part(2)
+def test_wide_rows_any_distance_apart(submission, rng):
+    logits, targets = apart(rng, 3, 5003, 9), rng.integers(0, 5003, 3)
+    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="rows of 5003, 5012 apart")
+
+
+@part(2)
+def test_wide_rows_past_two_to_the_31(submission, rng):
+    logits, targets = inputs(rng, 3, 5003, torch.float16)
+    got, _ = submission.metered("cross_entropy", logits, targets, far={0: 1 << 30})
+    close(got, losses(logits, targets), says="rows of 5003, 2^30 numbers apart")
 
 
 @part(2)
