@@ -66,11 +66,20 @@ def test_all_experts_chosen(submission, rng):
 
 @part(1)
 def test_expert_counts_that_are_no_powers_of_two(submission, rng):
-    for E, k in ((5, 2), (7, 3), (33, 4), (60, 6)):
+    for E, k in ((5, 2), (7, 3), (33, 4), (60, 6), (40, 17), (130, 3)):
         logits = distinct(rng, 4, E)
         (weights, indices, _, _), _ = routed(submission, logits, k)
         same(indices, chosen(logits, k)[1], says=f"{k} of {E}")
         close(weights, chosen(logits, k)[0], says=f"{k} of {E}")
+
+
+@part(1)
+def test_a_single_expert(submission, rng):
+    (weights, indices, order, offsets), _ = routed(submission, rng.normal(5, 1), 1)
+    close(weights, torch.ones(5, 1), says="one expert has weight 1", trivial_ok=True)
+    same(indices, torch.zeros(5, 1, dtype=torch.int64), says="the only expert is 0")
+    same(order, torch.arange(5), says="one expert has all slots in their order")
+    same(offsets, torch.tensor([0, 5]), says="one expert has all slots")
 
 
 @part(1)
@@ -104,6 +113,29 @@ def test_large_logits_do_not_overflow(submission, rng):
         (weights, indices, _, _), _ = routed(submission, moved, 3)
         same(indices, chosen(moved, 3)[1], says="large logits")
         close(weights, chosen(moved, 3)[0], says="large logits")
+
+
+@part(1)
+def test_logits_far_below_zero(submission, rng):
+    logits = distinct(rng, 5, 11, scale=0.3)
+    moved = logits - 1e4
+    (weights, indices, _, _), _ = routed(submission, moved, 4)
+    same(indices, chosen(moved, 4)[1], says="logits around -10000")
+    close(weights, chosen(moved, 4)[0], says="logits around -10000")
+    # A router that forbids experts by a large negative number: fewer than k are left.
+    logits[:, [0, 2, 3, 5, 7, 8]] *= 1e30
+    logits[:, [0, 2, 3, 5, 7, 8]] -= 1e31
+    (weights, indices, _, _), _ = routed(submission, logits, 8)
+    same(indices, chosen(logits, 8)[1], says="six experts forbidden by -1e31, eight chosen")
+    close(weights, chosen(logits, 8)[0], says="six experts forbidden by -1e31, eight chosen")
+
+
+@part(1)
+def test_zeros_of_either_sign_are_equal(submission, rng):
+    logits = torch.zeros(6, 9) * (rng.integers(0, 2, 6, 9) * 2 - 1)
+    logits[:, 3] = -1.0
+    (_, indices, _, _), _ = routed(submission, logits, 4)
+    same(indices, chosen(logits, 4)[1], says="0 and -0 are a tie")
 
 
 @part(1)
@@ -155,7 +187,7 @@ def test_one_expert_takes_every_token(submission, rng):
 
 @part(2)
 def test_more_tokens_than_a_block_holds(submission, rng):
-    for T, E, k in ((300, 6, 2), (129, 3, 2), (257, 9, 1)):
+    for T, E, k in ((300, 6, 2), (129, 3, 2), (257, 9, 1), (1100, 3, 1), (90, 19, 7)):
         logits = distinct(rng, T, E)
         expected = sorted_slots(chosen(logits, k)[1], E)
         (_, indices, order, offsets), _ = routed(submission, logits, k)
