@@ -35,15 +35,15 @@ def test_a_single_number(submission, rng):
 
 @part(1)
 def test_wide_rows(submission, rng):
-    for T, D in ((1, 1000), (1, 1023), (2, 1025), (1, 5003)):
+    for T, D in ((1, 1000), (1, 1023), (2, 1025), (1, 5003), (1, 8193), (1, 16384)):
         x, residual, weight = inputs(rng, T, D)
         close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says=f"{T} rows of {D}")
 
 
 @part(1)
 def test_many_rows(submission, rng):
-    x, residual, weight = inputs(rng, 37, 6)
-    close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="37 rows of 6")
+    x, residual, weight = inputs(rng, 291, 6)
+    close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="291 rows of 6")
 
 
 @part(1)
@@ -64,8 +64,9 @@ def test_the_mean_is_not_subtracted(submission, rng):
 @part(2)
 def test_eps_is_added_to_the_mean_square(submission, rng):
     x, residual, weight = inputs(rng, 3, 40)
-    tiny, small = x * 1e-3, residual * 1e-3
-    close(submission.add_rmsnorm(tiny, small, weight), normed(tiny, small, weight), says="values near sqrt(eps)")
+    for scale in (2e-5, 1e-3):
+        tiny, small = x * scale, residual * scale
+        close(submission.add_rmsnorm(tiny, small, weight), normed(tiny, small, weight), says=f"values near {scale}")
 
 
 @part(2)
@@ -74,6 +75,15 @@ def test_eps_is_the_callers(submission, rng):
     for eps in (4.0, 0.5):
         got = submission.add_rmsnorm(x, residual, weight, eps)
         close(got, normed(x, residual, weight, eps), says=f"eps = {eps}")
+
+
+@part(2)
+def test_eps_is_not_rounded_to_half_precision(submission, rng):
+    # The steps of float16 are 6e-8 there: 1.03e-6 is 1.01e-6 or 1.07e-6, and 2e-8 is 0.
+    for eps, scale in ((1.03e-6, 1e-5), (2e-8, 1e-4)):
+        x, residual, weight = inputs(rng, 2, 40, torch.float16, scale)
+        got = submission.add_rmsnorm(x, residual, weight, eps)
+        close(got, normed(x, residual, weight, eps), says=f"float16 near sqrt(eps), eps = {eps}")
 
 
 @part(2)
@@ -91,6 +101,16 @@ def test_row_strides_of_x_and_residual_differ(submission, rng):
         submission.add_rmsnorm(x.contiguous(), residual, weight),
         normed(x, residual, weight),
         says="x contiguous, rows of residual 53 apart",
+    )
+
+
+@part(2)
+def test_wide_rows_any_distance_apart(submission, rng):
+    x, residual, weight = apart(rng, 3, 4100, 3), apart(rng, 3, 4100, 10), rng.normal(4100)
+    close(
+        submission.add_rmsnorm(x, residual, weight),
+        normed(x, residual, weight),
+        says="rows of 4100, 4103 and 4110 apart",
     )
 
 
