@@ -1,5 +1,7 @@
 """What is asked of rope_: rotations in place, layouts, dtypes; then bytes, sectors and the compiler."""
 
+import math
+
 PRECISIONS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -51,14 +53,19 @@ def test_head_counts_that_are_no_powers_of_two(submission, rng):
 
 @part(1)
 def test_widths_whose_half_is_no_power_of_two(submission, rng):
-    for d in (6, 10, 62, 66, 254):
+    for d in (6, 10, 62, 66, 254, 514):
         rotates(submission, *inputs(rng, 2, 2, 1, d), says=f"heads of {d}")
 
 
 @part(1)
+def test_many_heads(submission, rng):
+    rotates(submission, *inputs(rng, 2, 65, 17, 4), says="65 and 17 heads")
+
+
+@part(1)
 def test_every_token_has_its_own_angles(submission, rng):
-    q, k, cos, sin = inputs(rng, 23, 2, 1, 4)
-    rotates(submission, q, k, cos, sin, says="23 tokens")
+    q, k, cos, sin = inputs(rng, 141, 2, 1, 4)
+    rotates(submission, q, k, cos, sin, says="141 tokens")
 
 
 @part(1)
@@ -129,8 +136,22 @@ def test_products_are_taken_in_float32(submission, rng):
 
 
 @part(2)
+def test_products_that_nearly_cancel(submission, rng):
+    # At 45 degrees the first half is a difference of near-equal products: rounded to half precision they leave noise.
+    for dtype, step in ((torch.float16, 0.5), (torch.bfloat16, 4.0)):
+        q, k = ((512 + step * rng.integers(0, 9, 3, H, 16)).to(dtype) for H in (4, 2))
+        angle = torch.full((3, 8), math.pi / 4)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        expected = turned(q, cos, sin), turned(k, cos, sin)
+        submission.mutating().rope_(q, k, cos, sin)
+        for mine, wanted in zip((q, k), expected, strict=True):
+            close(mine[:, :, :8], wanted[:, :, :8], says=f"the first half at 45 degrees, {dtype}", trivial_ok=True)
+            close(mine[:, :, 8:], wanted[:, :, 8:], says=f"the second half at 45 degrees, {dtype}", trivial_ok=True)
+
+
+@part(2)
 def test_offsets_past_two_to_the_31(submission, rng):
-    for place, name in ((0, "q"), (1, "k")):
+    for place, name in enumerate(("q", "k", "cos", "sin")):
         q, k, cos, sin = inputs(rng, 3, 2, 2, 8, torch.float16)
         rotates(submission, q, k, cos, sin, says=f"tokens of {name} 2^30 numbers apart", far={place: 1 << 30})
 
