@@ -39,8 +39,21 @@ def test_rows_longer_than_a_block(submission, rng):
 
 @part(1)
 def test_many_rows(submission, rng):
-    a, b = rng.normal(37, 5), rng.normal(37, 5)
-    close(submission.swiglu(a, b), gated(a, b), says="37 short rows")
+    a, b = rng.normal(291, 5), rng.normal(291, 5)
+    close(submission.swiglu(a, b), gated(a, b), says="291 short rows")
+
+
+@part(1)
+def test_multiples_of_64_that_are_no_whole_blocks(submission, rng):
+    for T, D in ((3, 192), (2, 2112)):
+        a, b = rng.normal(T, D), rng.normal(T, D)
+        close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
+
+
+@part(1)
+def test_rows_of_very_many_numbers(submission, rng):
+    a, b = rng.normal(3, 70001), rng.normal(3, 70001)
+    close(submission.swiglu(a, b), gated(a, b), says="3 rows of 70001")
 
 
 @part(1)
@@ -98,6 +111,10 @@ def test_the_arithmetic_is_float32_inside(submission, rng):
     a = rng.uniform(-15, -13, 2, 60, dtype=torch.float16)
     b = rng.uniform(20000, 60000, 2, 60, dtype=torch.float16)
     close(submission.swiglu(a, b), gated(a, b), says="small gates times large b in float16")
+    # silu(-17) is -7e-7: a few steps of float16, had it been rounded before the product.
+    a = rng.uniform(-18, -16, 2, 60, dtype=torch.float16)
+    b = rng.uniform(20000, 60000, 2, 60, dtype=torch.float16)
+    close(submission.swiglu(a, b), gated(a, b), says="smaller gates times large b in float16")
 
 
 @part(2)
@@ -107,6 +124,9 @@ def test_offsets_past_two_to_the_31(submission, rng):
     close(y, gated(a, b), says="rows of a 2^30 numbers apart")
     y, _ = submission.metered("swiglu", a, b, far={1: 1 << 30})
     close(y, gated(a, b), says="rows of b 2^30 numbers apart")
+    a, b = rng.normal(3, 2503, dtype=torch.float16), rng.normal(3, 2503, dtype=torch.float16)
+    y, _ = submission.metered("swiglu", a, b, far={1: 1 << 30})
+    close(y, gated(a, b), says="wide rows of b 2^30 numbers apart")
 
 
 @part(2)
@@ -118,11 +138,11 @@ def test_programs_in_another_order(submission, rng):
 
 @part(3)
 def test_each_number_moves_once(submission, rng):
-    for dtype in (torch.float16, torch.float32):
-        a, b = rng.normal(6, 512, dtype=dtype), rng.normal(6, 512, dtype=dtype)
+    for T, D, dtype in ((6, 512, torch.float16), (6, 512, torch.float32), (2, 4096, torch.float16)):
+        a, b = rng.normal(T, D, dtype=dtype), rng.normal(T, D, dtype=dtype)
         y, report = submission.metered("swiglu", a, b)
         close(y, gated(a, b), says="the cost shape's values")
-        cost(report, 3 * a.numel() * a.element_size(), says=f"swiglu of (6, 512) {dtype}")
+        cost(report, 3 * a.numel() * a.element_size(), says=f"swiglu of ({T}, {D}) {dtype}")
 
 
 @part(3)
