@@ -8,6 +8,7 @@ kernels and the constants they need are taken from it (``compile_report_source``
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -200,7 +201,9 @@ class _Store:
         signed = msgspec.json.encode(msgspec.structs.replace(signature, line=0))
         functions = [str(argument.value) for argument in signature.arguments if argument.kind == "function"]
         text = self._texts.of(signature.kernel, *functions)
-        key = hashlib.sha256(b"\0".join([text.encode(), signed, str(target).encode(), self._triton.encode()]))
+        key = hashlib.sha256(
+            b"\0".join([text.encode(), signed, str(target).encode(), self._triton.encode(), *_compiling_code()])
+        )
         return _cache_folder() / "reports" / f"{key.hexdigest()}.json"
 
     def get(self, signature: LaunchSignature, target: int) -> Compiled | None:
@@ -222,6 +225,13 @@ class _Store:
             part.replace(path)
         except OSError:
             return
+
+
+@functools.cache
+def _compiling_code() -> tuple[bytes, ...]:
+    """The code that a result depends on beside Triton's."""
+    names = ("compile_report_build.py", "compile_report_source.py")
+    return tuple(Path(__file__).with_name(name).read_bytes() for name in names)
 
 
 def _cache_folder() -> Path:

@@ -20,6 +20,7 @@ from grader.meter.compile_report import _REASON_LIMIT, Compiled
 from grader.meter.compile_report_source import kernel_module
 from grader.meter.triton_records import ArgumentSignature, LaunchSignature
 
+_NUMBERS = ("int", "float", "bool")
 _DIVISIBLE = [["tt.divisibility", 16]]
 _MEMORY = re.compile(r"\b(ld|st)\.global(?:\.[a-zA-Z_:0-9]+)*?(?:\.v(\d))?\.[bsuf](\d+)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^;]*?,\s*(?:0x)?([0-9a-fA-F]+)\b")
@@ -91,25 +92,41 @@ class Builder:
         """The launch as Triton's own source object."""
         kernel = self._function(signature.kernel)
         parameters = {parameter.name: parameter for parameter in kernel.params}
-        types: dict[str, str] = {}
-        constants: dict[str, Any] = {}
+        types: dict[str, Any] = {}
+        constants: dict[tuple[int, ...], Any] = {}
         attributes: dict[tuple[int, ...], Any] = {}
-        for place, argument in enumerate(signature.arguments):
+        for argument in signature.arguments:
             parameter = parameters.get(argument.name)
             if parameter is None:
                 raise _Refused(f"{signature.kernel} has no parameter {argument.name}")
-            fixed = not (parameter.do_not_specialize or parameter.annotation_type)
-            kind, value = self._classified(argument, fixed)
-            types[argument.name] = kind
-            if kind == "constexpr":
-                constants[argument.name] = value
-                continue
-            if parameter.annotation_type and argument.kind in ("int", "float", "bool"):
-                types[argument.name] = parameter.annotation_type
-            unaligned = parameter.do_not_specialize_on_alignment or parameter.do_not_specialize
-            if argument.aligned and not unaligned:
-                attributes[(place,)] = _DIVISIBLE
+            types[argument.name] = self._typed(
+                argument, (kernel.arg_names.index(argument.name),), parameter, constants, attributes
+            )
         return ASTSource(kernel, types, constants, attributes)
+
+    def _typed(
+        self,
+        argument: ArgumentSignature,
+        path: tuple[int, ...],
+        parameter: Any,
+        constants: dict[tuple[int, ...], Any],
+        attributes: dict[tuple[int, ...], Any],
+    ) -> Any:
+        """The type of an argument, or of an item of a tuple; notes under its path what is constant or aligned."""
+        if argument.kind == "tuple":
+            return tuple(
+                self._typed(item, (*path, place), parameter, constants, attributes)
+                for place, item in enumerate(argument.items)
+            )
+        fixed = not (parameter.do_not_specialize or parameter.annotation_type)
+        kind, value = self._classified(argument, fixed)
+        if kind == "constexpr":
+            constants[path] = value
+            return kind
+        unaligned = parameter.do_not_specialize_on_alignment or parameter.do_not_specialize
+        if argument.aligned and not unaligned:
+            attributes[path] = _DIVISIBLE
+        return parameter.annotation_type if parameter.annotation_type and argument.kind in _NUMBERS else kind
 
     def _classified(self, argument: ArgumentSignature, fixed: bool) -> tuple[str, Any]:
         match argument.kind:

@@ -71,6 +71,11 @@ def _constant(name: str, value: Any) -> ArgumentSignature:
 def _argument(name: str, value: Any) -> ArgumentSignature:
     if value is None:
         return ArgumentSignature(name, "none")
+    if isinstance(value, tl.constexpr):
+        return _constant(name, value)
+    if isinstance(value, tuple):
+        items = tuple(_argument(f"{name}[{place}]", item) for place, item in enumerate(value))
+        return ArgumentSignature(name, "tuple", items=items)
     if isinstance(value, TensorDescriptor):
         element = mangle_type(value.base)[1:]
         shape = ",".join(str(int(size)) for size in value.block_shape)

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.meter.triton_meter_ledger import Ledger
 from grader.meter.triton_meter_memory import FILLED, UNWRITTEN, poison
+from grader.meter.triton_records import FaultKind
 
 _EMPTY = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"])
 _FILLED = frozenset(
@@ -75,9 +76,21 @@ class LauncherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if copy and name not in ("fill_", "zero_"):
             moved += sum(_bytes(value) for value in inputs if not any(value is out for out in outputs))
         self.ledger.torch_op(name, moved, allocation or fill or copy)
+        if copy:
+            self._refuse_strangers(name, inputs)
         return torch.utils._pytree.tree_map_only(
             torch.Tensor, lambda out: self._settle(out, name, inputs, allocation, copy), result
         )
+
+    def _refuse_strangers(self, name: str, inputs: list[torch.Tensor]) -> None:
+        """Note memory that came into the call some other way (numpy, Python's lists) and is copied into it."""
+        for value in inputs:
+            if value.numel() and self.ledger.memory.of(value) is None and not self.ledger.is_known(value):
+                self.ledger.note(
+                    FaultKind.FOREIGN,
+                    f"the launcher copies ({name}) memory that is neither an argument nor made by torch in this call",
+                    tensor=name,
+                )
 
     def _settle(
         self, out: torch.Tensor, name: str, inputs: list[torch.Tensor], allocation: bool, copy: bool

@@ -96,8 +96,8 @@ class ArgumentSignature(msgspec.Struct, frozen=True):
     """One argument of a launch, as much of it as specialises the compiled code.
 
     ``kind``: ``tensor``, ``int``, ``float``, ``bool``, ``none``, ``constexpr``, ``dtype`` (a constexpr that is a
-    Triton type), ``function`` (a constexpr that is a kernel function), ``descriptor`` or ``unsupported``.
-    ``aligned``: the address of a tensor, or the value of an int, is a multiple of 16.
+    Triton type), ``function`` (a constexpr that is a kernel function), ``descriptor``, ``tuple`` or ``unsupported``.
+    ``aligned``: the address of a tensor, or the value of an int, is a multiple of 16.  ``items`` are a tuple's.
     """
 
     name: str
@@ -105,6 +105,7 @@ class ArgumentSignature(msgspec.Struct, frozen=True):
     type: str = ""
     value: int | float | bool | str | None = None
     aligned: bool = False
+    items: tuple[ArgumentSignature, ...] = ()
 
 
 class LaunchSignature(msgspec.Struct, frozen=True):
