@@ -111,7 +111,7 @@ def stray_content(catalogue: Catalogue) -> list[Finding]:
     return [Finding("stray files", "catalogue", False, fault) for fault in faults]
 
 
-def prove(catalogue: Catalogue, slug: str, seeds: int, submissions: Path) -> list[Finding]:
+def prove(catalogue: Catalogue, slug: str, seeds: int, submissions: Path, jobs: int = 1) -> list[Finding]:
     """Run the exercise's proof: solution, stub, every mistake, the right and wrong submissions.
 
     Args:
@@ -119,11 +119,13 @@ def prove(catalogue: Catalogue, slug: str, seeds: int, submissions: Path) -> lis
         slug: the exercise.
         seeds: how many run seeds, from 0.
         submissions: the folder that holds ``<slug>/right`` and ``<slug>/wrong``.
+        jobs: how many processes work at it.
 
     Raises:
         GraderFault: the proof could not be run.
     """
     command = [sys.executable, "-m", "grader.judge.selfcheck", slug, "--json", "--seeds", str(seeds)]
+    command += ["--jobs", str(jobs)]
     environment = {**os.environ, CONTENT_VARIABLE: str(catalogue.root)}
     try:
         done = subprocess.run(

@@ -83,6 +83,9 @@ def check(slugs: tuple[str, ...], seeds: int, static: bool, submissions: Path | 
         catalogue.exercise(slug)
     folder = submissions or catalogue.root / "tests" / "submissions"
     wanted = slugs or catalogue.slugs
+    # As many processes as there are cores: an exercise each, or several at one where there are fewer exercises.
+    cores = limits.usable_cores()
+    jobs = max(1, cores // max(1, len(wanted)))
     width = max((len(slug) for slug in wanted), default=0)
     bad = 0
     click.secho(
@@ -92,11 +95,10 @@ def check(slugs: tuple[str, ...], seeds: int, static: bool, submissions: Path | 
     def all_findings(slug: str) -> list[Finding]:
         findings = authoring.read_through(catalogue, slug)
         if not static and all(finding.holds for finding in findings if finding.kind == "exercise.toml"):
-            findings += authoring.prove(catalogue, slug, seeds, folder)
+            findings += authoring.prove(catalogue, slug, seeds, folder, jobs)
         return findings
 
-    # Proofs are processes of their own, on one thread each: as many at a time as there are cores.
-    with ThreadPoolExecutor(max_workers=limits.usable_cores()) as pool:
+    with ThreadPoolExecutor(max_workers=cores) as pool:
         for slug, findings in zip(wanted, pool.map(all_findings, wanted), strict=True):
             bad += _show_row(slug, findings, width, verbose)
     if not slugs:
