@@ -227,6 +227,7 @@ def test_ctrl_c_in_mid_grade_leaves_no_process_and_no_attempt(solved: Path, work
     process = subprocess.Popen(
         [sys.executable, "-c", command, "grade", "scale_it", "--no-speed"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**environment, "LANG": marker},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not descendants(process.pid, depth=2) and time.monotonic() < deadline:
