@@ -89,17 +89,21 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
     )
 
 
-def is_named_by(pack: Pack, mistake: Mistake, tests: Sequence[HiddenTest], runs: VariantRuns) -> bool:
-    """Whether some tests are enough for a mistake's own variant to be named.
+def tests_to_name(pack: Pack, mistake: Mistake, tests: Iterable[HiddenTest], runs: VariantRuns) -> int | None:
+    """How many of the tests, in their order, it takes for a mistake's own variant to be named; None if all are too few.
 
-    No rival ends them as the variant does, so none explains all that it fails without failing what it passes, whatever
-    the other tests say.
+    After so many no rival is left that ends them as the variant does, so none explains all that it fails without
+    failing what it passes, whatever the other tests say.
     """
-    ended = [runs.ended(test, mistake) for test in tests]
     rivals = [other for other in pack.mistakes if other != mistake and _judged(pack, other) and runs.exists(other)]
-    return any(map(_speaks, ended)) and not any(
-        all(_could_be(runs.ended(end.test, rival), end) for end in ended) for rival in rivals
-    )
+    spoken = False
+    for count, test in enumerate(tests, start=1):
+        end = runs.ended(test, mistake)
+        spoken = spoken or _speaks(end)
+        rivals = [rival for rival in rivals if _could_be(runs.ended(test, rival), end)]
+        if spoken and not rivals:
+            return count
+    return None
 
 
 def _could_be(variant: Ended, submission: Ended) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import itertools
 import multiprocessing
 import sys
@@ -26,7 +27,7 @@ from grader.catalogue import Catalogue, read_mistakes
 from grader.errors import KitError
 from grader.host import limits
 from grader.judge.costcheck import prove_costs
-from grader.judge.diagnose import VariantRuns, diagnose, is_named_by
+from grader.judge.diagnose import VariantRuns, diagnose, tests_to_name
 from grader.judge.pack import Pack, load_pack
 from grader.judge.trial import Ended, run_own
 from grader.model import Exercise, Mistake, Outcome
@@ -61,13 +62,13 @@ def prove(exercise: Exercise, submissions: Path, seeds: range, jobs: int = 1) ->
     pack = load_pack(exercise, read_mistakes(exercise))
     done: list[list[Finding]] = []
     with _workers(pack, jobs) as submit:
-        first = submit(_prove_names, submissions, seeds.start)
+        first = [submit(_prove_names, submissions, seeds.start, slice(share, None, jobs)) for share in range(jobs)]
         begun = [submit(_prove_passes, submissions, seed) for seed in seeds]
         if exercise.track != "kernels":  # a kernel's cost is one of its tests
             begun.append(submit(_prove_costs, submissions, seeds.start))
-        found, failed = first.result()
+        failed = dict(itertools.chain.from_iterable(future.result()[1].items() for future in first))
         begun += [submit(_prove_names_again, seed, failed) for seed in seeds[1:]]
-        done = [found, *(future.result() for future in begun)]
+        done = [*(future.result()[0] for future in first), *(future.result() for future in begun)]
     findings: dict[tuple[str, str], Finding] = {}
     for finding in itertools.chain(*done):
         key = (finding.kind, finding.name)
@@ -99,6 +100,8 @@ _inherited: list[Pack] = []
 
 def _inherit(pack: Pack) -> None:
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # all of torch and triton would be looked through again and again: a sixth of a kernel's time
     _inherited.append(pack)
 
 
@@ -122,22 +125,25 @@ def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
     return [_under(seed, finding) for finding in found]
 
 
-def _prove_names(pack: Pack, submissions: Path, seed: int) -> tuple[list[Finding], dict[str, dict[str, float]]]:
-    """Every mistake, and every wrong answer written by hand, is killed and named; and the tests that kill each mistake.
+def _prove_names(
+    pack: Pack, submissions: Path, seed: int, share: slice
+) -> tuple[list[Finding], dict[str, dict[str, float]]]:
+    """A share of the mistakes, and of the wrong answers written by hand, is killed and named.
 
-    Those come with the seconds they took.
+    Returns:
+        The findings, and the tests that kill each mistake with the seconds they took.
     """
     runs = VariantRuns(pack, seed)
     found: list[Finding] = []
     failed: dict[str, dict[str, float]] = {}
-    for mistake in _wrong(pack):
+    for mistake in _wrong(pack)[share]:
         if not runs.exists(mistake):
             found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
             continue
         ended = [runs.ended(test, mistake) for test in pack.tests]
         failed[mistake.id] = {end.test.id: end.seconds for end in ended if end.outcome is not Outcome.PASSED}
         found.append(_named("mistake", mistake.id, mistake.id, pack, ended, runs))
-    for path in sorted(submissions.glob("wrong/*.py")):
+    for path in sorted(submissions.glob("wrong/*.py"))[share]:
         expected = "" if path.stem.startswith("none-") else path.stem.split("__")[0]
         costly = any(mistake.id == expected and mistake.kind == "costly" for mistake in pack.mistakes)
         if costly and pack.exercise.track != "kernels":
@@ -160,11 +166,10 @@ def _prove_names_again(pack: Pack, seed: int, failed: dict[str, dict[str, float]
         # What was run for others comes first: it tells most rivals apart, for nothing.
         seconds = failed[mistake.id]
         more = sorted(seconds.keys() - used, key=lambda name: seconds[name] / popular[name])
-        for count in range(len(more) + 1):
-            used += more[count - 1 : count]
-            if is_named_by(pack, mistake, [tests[name] for name in used], runs):
-                found.append(Finding("mistake", mistake.id, True, f"killed by {len(seconds)}"))
-                break
+        count = tests_to_name(pack, mistake, [tests[name] for name in used + more], runs)
+        if count is not None:
+            used += more[: max(count - len(used), 0)]
+            found.append(Finding("mistake", mistake.id, True, f"killed by {len(seconds)}"))
         else:
             ended = [runs.ended(test, mistake) for test in pack.tests]
             found.append(_under(seed, _named("mistake", mistake.id, mistake.id, pack, ended, runs)))

@@ -51,9 +51,9 @@ def test_multiples_of_64_that_are_no_whole_blocks(submission, rng):
 
 
 @part(1)
-def test_rows_of_very_many_numbers(submission, rng):
-    a, b = rng.normal(3, 70001), rng.normal(3, 70001)
-    close(submission.swiglu(a, b), gated(a, b), says="3 rows of 70001")
+def test_more_numbers_than_one_round_of_programs(submission, rng):
+    a, b = rng.normal(35, 6007), rng.normal(35, 6007)
+    close(submission.swiglu(a, b), gated(a, b), says="35 rows of 6007")
 
 
 @part(1)
