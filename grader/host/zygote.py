@@ -101,6 +101,7 @@ def run(control: socket.socket, meta: bool = True) -> None:
             case Prepare():
                 with contextlib.suppress(Exception):  # a host that needs it will say what is missing
                     importlib.import_module(order.module)
+                    keep_loaded()
             case End():
                 _end(hosts.pop(order.folder, 0), Path(order.folder), set(hosts.values()))
                 if sandboxed and not cleaning.empty({Path(folder) for folder in hosts}, {Path(HOME)}):
@@ -186,8 +187,9 @@ def main() -> None:
 def prepare_torch() -> None:
     """Import what a host needs and pin threads, without running a parallel operation.
 
-    Every host inherits these pages.  The collector's marks would have each host copy them all, hence the freeze.
+    Every host inherits these pages.
     """
+    gc.disable()  # it would look through a growing torch several times
     import numpy.random  # noqa: F401
     import torch
 
@@ -195,8 +197,7 @@ def prepare_torch() -> None:
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
     (torch.ones(2, 2, requires_grad=True) @ torch.ones(2, 2)).softmax(-1).sum().backward()  # type: ignore[no-untyped-call]
-    gc.collect()
-    gc.freeze()
+    keep_loaded()
 
 
 def prepare_meta() -> None:
@@ -208,16 +209,24 @@ def prepare_meta() -> None:
 
     weight = torch.empty(2, 2, device="meta")
     torch.nn.functional.linear(weight, weight)
-    gc.collect()
-    gc.freeze()
+    keep_loaded()
 
 
 def prepare_more_meta() -> None:
     """Have torch import what some operations on the meta device ask for: 400 modules more, a second in every host."""
     import torch._dynamo  # noqa: F401
 
+    keep_loaded()
+
+
+def keep_loaded() -> None:
+    """Have the collector leave alone what is there by now.
+
+    Its marks would have each host copy all pages; to look through torch and Triton takes a sixth of a kernel's time.
+    """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import itertools
 import multiprocessing
 import sys
@@ -25,7 +24,7 @@ import torch
 
 from grader.catalogue import Catalogue, read_mistakes
 from grader.errors import KitError
-from grader.host import limits
+from grader.host import limits, zygote
 from grader.judge.costcheck import prove_costs
 from grader.judge.diagnose import VariantRuns, diagnose, tests_to_name
 from grader.judge.pack import Pack, load_pack
@@ -100,8 +99,7 @@ _inherited: list[Pack] = []
 
 def _inherit(pack: Pack) -> None:
     torch.set_num_threads(1)
-    gc.collect()
-    gc.freeze()  # all of torch and triton would be looked through again and again: a sixth of a kernel's time
+    zygote.keep_loaded()
     _inherited.append(pack)
 
 

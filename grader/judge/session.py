@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +115,8 @@ class Judge:
             if exercise.track == "kernels" and (reason := kernels.why_not()):
                 raise RequestError(f"{exercise.slug} is a GPU-kernel challenge: {reason}", "the other tracks work here")
             self._packs[key] = load_pack(exercise, read_mistakes(exercise))
+            gc.freeze()  # a collection amid tests would look through all of it: a tenth of a second
+            gc.enable()
         return self._packs[key]
 
     def runs(self, pack: Pack, order: GradeOrder) -> VariantRuns:
