@@ -47,7 +47,7 @@ def test_forward_values_with_more_rotary_pairs(submission, reference, rng):
 
 @part(1)
 def test_forward_of_other_sizes(submission, reference, rng):
-    for sizes in ((10, 1, 4, 3, 2), (9, 4, 2, 16, 6), (8, 2, 5, 1, 2)):
+    for sizes in ((10, 1, 4, 3, 2), (9, 4, 2, 16, 6), (8, 2, 5, 1, 2), (8, 3, 1, 5, 4)):
         mine, ref = layers(submission, reference, sizes)
         x = rng.normal(2, 6, sizes[0]) * 1.5
         close(mine(x)[0], ref(x)[0], says=f"d_model, n_heads, d_head, d_latent, d_rope = {sizes}")
@@ -69,6 +69,9 @@ def test_forward_does_not_see_the_future(submission, reference, rng):
     changed = x.clone()
     changed[:, 4:] = rng.normal(2, 2, 20) * 4
     close(mine(changed)[0][:, :4], ref(x)[0][:, :4], says="the first four results do not depend on later tokens")
+    changed[:, 4:] *= 3e4
+    says = "the first four results do not depend on later tokens, however large their scores"
+    close(mine(changed)[0][:, :4], ref(x)[0][:, :4], says=says)
 
 
 @part(1)
@@ -94,7 +97,7 @@ def test_forward_with_sharp_attention(submission, reference, rng):
 
 @part(1)
 def test_forward_in_other_dtypes(submission, reference, rng):
-    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2)):
+    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2), (torch.float16, 2e-2)):
         mine, ref = layers(submission, reference, dtype=dtype)
         x = rng.normal(2, 5, 20, dtype=dtype)
         close(mine(x)[0], ref(x)[0], says=f"the layer in {dtype}", tol=tol)
@@ -364,6 +367,17 @@ def test_decode_equals_forward_on_a_given_cache(submission, reference, rng):
 
 
 @part(3)
+def test_decode_of_other_sizes(submission, reference, rng):
+    cases = (((10, 3, 4, 3, 2), 1), ((9, 1, 5, 4, 6), 2), ((8, 3, 1, 5, 2), 2), ((8, 2, 5, 1, 4), 2))
+    for sizes, batch in cases:
+        mine, ref = layers(submission, reference, sizes)
+        cache = random_cache(rng, rng.integers(4, 9), sizes, batch)
+        x = rng.normal(batch, 1, sizes[0]) * 1.5
+        says = f"d_model, n_heads, d_head, d_latent, d_rope = {sizes}, {batch} sequences"
+        close(mine.decode(x, cache)[0], ref(x, cache)[0], says=says)
+
+
+@part(3)
 def test_decode_returns_the_extended_cache(submission, reference, rng):
     mine, ref = layers(submission, reference)
     cache = random_cache(rng, rng.integers(4, 9))
@@ -438,6 +452,21 @@ def test_decode_gradients(submission, reference, rng):
 
 
 @part(3)
+def test_decode_gradients_in_evaluation(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    mine.eval()
+    given, x, w = random_cache(rng, 5), rng.normal(2, 1, 20) * 1.5, rng.normal(2, 1, 20)
+    slopes = []
+    for step in (mine.decode, ref.decode):
+        token = plain(x).requires_grad_()
+        y = step(token, given)[0]
+        check(y.requires_grad, "decode carries gradients in evaluation mode too: eval() is not no_grad()")
+        (y * w).sum().backward()
+        slopes.append(token.grad)
+    close(slopes[0], slopes[1], says="the gradient of the token, in evaluation mode", tol=1e-3)
+
+
+@part(3)
 def test_gradients_through_the_cache_that_decode_returns(submission, reference, rng):
     mine, ref = layers(submission, reference)
     x, w = rng.normal(2, 2, 20) * 1.5, rng.normal(2, 1, 20)
@@ -468,7 +497,7 @@ def test_decode_uses_the_weights_of_now(submission, reference, rng):
 
 @part(3)
 def test_decode_in_other_dtypes(submission, reference, rng):
-    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2)):
+    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2), (torch.float16, 2e-2)):
         mine, ref = layers(submission, reference, dtype=dtype)
         cache, x = random_cache(rng, 5, dtype=dtype), rng.normal(2, 1, 20, dtype=dtype)
         y, extended = mine.decode(x, cache)
