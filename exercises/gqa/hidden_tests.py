@@ -106,13 +106,6 @@ def test_bfloat16_is_kept(submission, reference, rng):
 
 
 @part(1)
-def test_float16_is_kept(submission, reference, rng):
-    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2, dtype=torch.float16)
-    x = rng.normal(2, 7, 48, dtype=torch.float16)
-    close(mine(x)[0], ref(x)[0], tol=2e-2, says="a float16 module on float16 input, whose largest number is 65504")
-
-
-@part(1)
 def test_a_transposed_input_gives_the_same(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
     x = rng.normal(7, 2, 48).transpose(0, 1)

@@ -97,7 +97,7 @@ def test_forward_with_sharp_attention(submission, reference, rng):
 
 @part(1)
 def test_forward_in_other_dtypes(submission, reference, rng):
-    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2), (torch.float16, 2e-2)):
+    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2)):
         mine, ref = layers(submission, reference, dtype=dtype)
         x = rng.normal(2, 5, 20, dtype=dtype)
         close(mine(x)[0], ref(x)[0], says=f"the layer in {dtype}", tol=tol)
@@ -497,7 +497,7 @@ def test_decode_uses_the_weights_of_now(submission, reference, rng):
 
 @part(3)
 def test_decode_in_other_dtypes(submission, reference, rng):
-    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2), (torch.float16, 2e-2)):
+    for dtype, tol in ((torch.float64, 1e-5), (torch.bfloat16, 8e-2)):
         mine, ref = layers(submission, reference, dtype=dtype)
         cache, x = random_cache(rng, 5, dtype=dtype), rng.normal(2, 1, 20, dtype=dtype)
         y, extended = mine.decode(x, cache)

