@@ -135,7 +135,7 @@ def routed(submission, reference, rng, n_tokens, d, n_experts, k, dtype=None):
 
 def same_routing(got, expected, n_experts, says):
     (weights, indices, probs), (ref_weights, ref_indices, ref_probs) = got, expected
-    check(not indices.is_floating_point(), f"{says}: indices are integers", seen=str(indices.dtype))
+    check(indices.dtype == torch.int64, f"{says}: indices are int64", seen=str(indices.dtype))
     check(tuple(indices.shape) == tuple(ref_indices.shape), f"{says}: indices are (N, k)", seen=tuple(indices.shape))
     check(tuple(weights.shape) == tuple(ref_weights.shape), f"{says}: weights are (N, k)", seen=tuple(weights.shape))
     check(weights.dtype == ref_weights.dtype, f"{says}: weights have x's dtype", seen=str(weights.dtype))
@@ -470,6 +470,15 @@ def test_one_expert_per_token_is_not_scaled(submission, reference, rng):
 
 
 @part(3)
+def test_an_expert_with_little_weight_is_run_as_well(submission, reference, rng):
+    mine, ref = pair(submission.MoELayer, reference.MoELayer, 11, 6, 5, k=3)
+    choices = draw_choices(rng, 14, 5, 3)
+    x = tokens_for(rng, ref.router.gate, logits_for(rng, choices, 5, step=2.5)).view(2, 7, 11)
+    same_result(mine(x), ref(x), "third choices that weigh less than a hundredth")
+    same_usage(mine, ref, "third choices that weigh less than a hundredth")
+
+
+@part(3)
 def test_all_experts_chosen_is_the_dense_weighted_sum(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_experts=4, k=4)
     y, aux = mine(x)
@@ -585,6 +594,20 @@ def test_layer_in_eval_mode(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng)
     mine.eval()
     same_result(mine(x), ref(x), "in eval mode")
+    direction = rng.normal(*x.shape)
+    for layer in (mine, ref):
+        pull((layer(x)[0] * direction).sum(), "y in eval mode")
+    same_gradients(mine, ref, "from y in eval mode")
+
+
+@part(3)
+def test_gradients_of_two_calls_together(submission, reference, rng):
+    mine, ref, x = build(submission, reference, rng)
+    directions = rng.normal(2, *x.shape)
+    for layer in (mine, ref):
+        results = [layer(x)[0], layer(x.flip(0))[0]]  # both before any backward, as in a siamese loss
+        pull(sum((y * w).sum() for y, w in zip(results, directions, strict=True)), "y of two calls together")
+    same_gradients(mine, ref, "from y of two calls together")
 
 
 @part(3)
@@ -689,6 +712,32 @@ def test_capacity_below_one_token_is_one_token(submission, reference, rng):
 
 
 @part(4)
+def test_a_quarter_of_a_token_is_rounded_up_too(submission, reference, rng):
+    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 4, 0.375, 9)  # 2.25
+    close(mine(x)[0], ref(x)[0], says="ceil(0.375 * 12 * 2 / 4) tokens: y")
+    same_usage(mine, ref, "ceil(0.375 * 12 * 2 / 4) tokens: usage")
+
+
+@part(4)
+def test_capacity_under_a_factor_above_one(submission, reference, rng):
+    choices = rng.permutation(4)[:2].expand(5, 2).contiguous()
+    mine, ref, x = build(submission, reference, rng, shape=(1, 5), n_experts=4, choices=choices, capacity_factor=1.5)
+    close(mine(x)[0], ref(x)[0], says="ceil(1.5 * 5 * 2 / 4) = 4 tokens: y")
+    same_usage(mine, ref, "ceil(1.5 * 5 * 2 / 4) = 4 tokens: usage")
+
+
+@part(4)
+def test_capacity_of_several_hundred_tokens_in_half_precision(submission, reference, rng):
+    choices = crowd(rng, draw_choices(rng, 646, 4, 2), rng.integers(0, 4), 600)
+    mine, ref = pair(submission.MoELayer, reference.MoELayer, 9, 5, 4, 2, 0, 1.0, dtype=torch.bfloat16)
+    x = tokens_for(rng, ref.router.gate, logits_for(rng, choices, 4), torch.bfloat16).view(2, 323, 9)
+    (y, aux), (expected, ref_aux) = mine(x), ref(x)
+    close(y, expected, says="capacity 323 for 646 tokens in bfloat16: places are counted exactly", tol=0.15)
+    close(aux, ref_aux, says="aux of 646 tokens in bfloat16")
+    same_usage(mine, ref, "capacity 323 for 646 tokens in bfloat16: usage")
+
+
+@part(4)
 def test_usage_counts_what_was_processed(submission, reference, rng):
     mine, _, x, choices, capacity = contested_layer(submission, reference, rng, 3, 5, 0.75, 12)
     mine(x)
@@ -725,8 +774,9 @@ def test_capacity_with_one_expert_per_token(submission, reference, rng):
     mine, ref, x = build(
         submission, reference, rng, shape=(3, 4), n_experts=4, k=1, choices=choices, capacity_factor=1.25
     )
-    y = mine(x)[0].reshape(12, 11)
-    close(y[:4], ref(x)[0].reshape(12, 11)[:4], says="all on one expert, capacity 4: the first four tokens")
+    y, expected = mine(x)[0].reshape(12, 11), ref(x)[0]
+    same_usage(mine, ref, "all on one expert, capacity 4: usage")
+    close(y[:4], expected.reshape(12, 11)[:4], says="all on one expert, capacity 4: the first four tokens")
     close(y[4:], torch.zeros(8, 11), says="all on one expert, capacity 4: the rest is dropped", trivial_ok=True)
 
 
@@ -777,7 +827,8 @@ def test_one_shared_expert(submission, reference, rng):
 
 @part(4)
 def test_several_shared_experts_are_added(submission, reference, rng):
-    mine, ref, x = build(submission, reference, rng, n_shared=4)
+    mine, ref = pair(submission.MoELayer, reference.MoELayer, 11, 6, 5, 3, 4)
+    x = tokens_for(rng, ref.router.gate, logits_for(rng, draw_choices(rng, 14, 5, 3), 5)).view(2, 7, 11)
     same_result(mine(x), ref(x), "four shared experts")
 
 
