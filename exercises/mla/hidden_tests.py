@@ -467,6 +467,19 @@ def test_decode_gradients_in_evaluation(submission, reference, rng):
 
 
 @part(3)
+def test_without_gradients_too(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    cache = random_cache(rng, 5)
+    left, right = rng.normal(2, 1, 20) * 1.5, rng.normal(2, 1, 20) * 1.5
+    with torch.no_grad():
+        for token in (left, right):
+            says = "under no_grad, one cache continued twice"
+            close(mine.decode(token, cache), ref.decode(token, cache), says=f"a decode step {says}")
+            expected = ref(token, cache, use_cache=True)
+            close(mine(token, cache, use_cache=True), expected, says=f"a forward {says}")
+
+
+@part(3)
 def test_gradients_through_the_cache_that_decode_returns(submission, reference, rng):
     mine, ref = layers(submission, reference)
     x, w = rng.normal(2, 2, 20) * 1.5, rng.normal(2, 1, 20)

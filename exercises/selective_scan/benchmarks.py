@@ -14,12 +14,14 @@ def _inputs(rng, batch, steps, channels, states):
 @cost("tensor operations of a chunked scan")
 def chunked_operations(submission, reference, rng):
     # A loop across the chunks and a loop inside them are both fine: at these sizes either is far from T operations.
-    steps, chunk = 4096, 128
-    inputs = _inputs(rng, 1, steps, 3, 2)
-    scan, ref = submission.chunked_selective_scan, reference.chunked_selective_scan
-    # The reference scans by doubling, which is more FLOPs than a loop over chunks.
-    spent, _ = both(scan, ref, *inputs, chunk, plausible=0.05)
-    return spent.operations / steps
+    lengths, chunk, operations = (4096, 4000), 128, 0  # one that the chunk divides, and one that it does not
+    for steps in lengths:
+        inputs = _inputs(rng, 1, steps, 3, 2)
+        scan, ref = submission.chunked_selective_scan, reference.chunked_selective_scan
+        # The reference scans by doubling, which is more FLOPs than a loop over chunks.
+        spent, _ = both(scan, ref, *inputs, chunk, plausible=0.05)
+        operations += spent.operations
+    return operations / sum(lengths)
 
 
 @speed("scan")

@@ -38,6 +38,15 @@ def strongly_decaying(rng, T):
     return x, delta, A, B, C, D
 
 
+def with_a_huge_past(rng, T):
+    """A system whose first two inputs are 1e18 times the rest, and whose third step forgets them: its decay is 0."""
+    x, delta, A, B, C, D = inputs(rng, 2, T, 3, 4, slow=0.5)
+    x[:, :2] *= 1e18
+    delta[:, 2] = rng.uniform(300.0, 400.0, 2, 3)
+    x[:, 2] /= 300.0
+    return x, delta, A, B, C, D
+
+
 # ------------------------------------------------------------------------------------------ part 1
 
 
@@ -166,6 +175,13 @@ def test_one_channel_and_one_state(submission, reference, rng):
 def test_strong_decays_give_no_nan(submission, reference, rng):
     args = strongly_decaying(rng, 30)
     close(submission.selective_scan(*args), reference.selective_scan(*args), says="decays whose product underflows")
+
+
+@part(1)
+def test_a_large_step_forgets_a_huge_past(submission, reference, rng):
+    args = with_a_huge_past(rng, 9)
+    y, right = submission.selective_scan(*args), reference.selective_scan(*args)
+    close(y[:, 3:], right[:, 3:], says="the tokens after a step so large that nothing before it is left")
 
 
 @part(1)
@@ -371,6 +387,71 @@ def test_step_passes_gradients(submission, reference, rng):
 
 
 @part(2)
+def test_gradients_in_evaluation(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 4, 3)
+    mine.eval()
+    x, h, w = rng.normal(2, 4), rng.normal(2, 4, 3), rng.normal(2, 4)
+    slopes = []
+    for module in (mine, ref):
+        own, state = x.clone().requires_grad_(), h.clone().requires_grad_()
+        y = module.step(own, state)[0] + module(own[:, None])[:, 0]
+        check(y.requires_grad, "gradients flow in evaluation mode too: eval() is not no_grad()")
+        (w * y).sum().backward()
+        slopes.append((own.grad, state.grad))
+    check(slopes[0][1] is not None, "the gradient of the state is missing in evaluation mode")
+    close(slopes[0], slopes[1], says="the gradients of x and of the state, in evaluation mode", tol=1e-3)
+
+
+@part(2)
+def test_without_gradients_too(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 4, 3)
+    x, h = rng.normal(2, 6, 4), rng.normal(2, 4, 3)
+    with torch.no_grad():
+        close(mine(x), ref(x), says="a forward under no_grad")
+        for t in (0, 1):
+            close(mine.step(x[:, t], h), ref.step(x[:, t], h), says="a step under no_grad, from one state twice")
+
+
+@part(2)
+def test_answers_follow_the_weights_of_now(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 4, 3)
+    mine.eval()
+    x, h = rng.normal(2, 6, 4), rng.normal(2, 4, 3)
+    for says in ("before the weights change", "after the weights changed"):
+        close(mine(x), ref(x), says=f"a forward in evaluation mode, {says}")
+        close(mine.step(x[:, 0], h), ref.step(x[:, 0], h), says=f"a step in evaluation mode, {says}")
+        with torch.no_grad():
+            for parameter in ref.parameters():
+                parameter.mul_(1.5)
+        mine.load_state_dict({name: tensor.detach() for name, tensor in ref.state_dict().items()})
+
+
+@part(2)
+def test_steps_of_other_sizes(submission, reference, rng):
+    for batch, d, N in ((1, 4, 3), (3, 1, 4), (2, 3, 1), (1, 1, 1)):
+        mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, d, N)
+        x_t, h = rng.normal(batch, d), rng.normal(batch, d, N)
+        says = f"{batch} sequences, d = {d}, N = {N}"
+        close(mine.step(x_t, h), ref.step(x_t, h), says=f"a step of {says}: the output and the next state")
+        x = rng.normal(batch, 5, d)
+        close(mine(x), ref(x), says=f"a forward over {says}")
+
+
+@part(2)
+def test_step_sizes_of_five_to_eight(submission, reference, rng):
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 4, 3)
+    state = {name: tensor.detach().clone() for name, tensor in ref.state_dict().items()}
+    state["to_delta.weight"] *= 0.3
+    state["to_delta.bias"] = rng.uniform(5.2, 7.8, 4)
+    mine.load_state_dict(state)
+    ref.load_state_dict(state)
+    x, h = rng.normal(2, 5, 4), torch.zeros(2, 4, 3)
+    says = "where to_delta(x) is 5 to 8, softplus is still 0.0003 to 0.007 above it"
+    close(mine(x), ref(x), says=f"forward: {says}", tol=3e-5)
+    close(mine.step(x[:, 0], h), ref.step(x[:, 0], h), says=f"a step: {says}", tol=3e-5)
+
+
+@part(2)
 def test_module_in_half_precision(submission, reference, rng):
     mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 5, 3, dtype=torch.bfloat16)
     x = rng.normal(2, 5, 5, dtype=torch.bfloat16)
@@ -425,6 +506,14 @@ def test_a_chunk_longer_than_the_sequence(submission, reference, rng, chunk):
 
 
 @part(3)
+def test_other_sizes_in_chunks(submission, reference, rng):
+    for batch, d, N in ((1, 3, 4), (2, 1, 3), (2, 3, 1), (1, 1, 1)):
+        args = inputs(rng, batch, 7, d, N, slow=0.05, fast=0.6)
+        says = f"{batch} sequences of 7, d = {d}, N = {N}, in chunks of 3"
+        close(submission.chunked_selective_scan(*args, 3), reference.selective_scan(*args), says=says)
+
+
+@part(3)
 def test_a_sequence_of_one_token_in_chunks(submission, reference, rng):
     args, chunk = inputs(rng, 2, 1, 3, 4), rng.integers(1, 6)
     close(submission.chunked_selective_scan(*args, chunk), reference.selective_scan(*args), says="one token")
@@ -472,6 +561,14 @@ def test_strong_decays_give_no_nan_in_chunks(submission, reference, rng, chunk):
     args = strongly_decaying(rng, 30)
     right = reference.selective_scan(*args)
     close(submission.chunked_selective_scan(*args, chunk), right, says="decays whose product underflows inside a chunk")
+
+
+@part(3)
+@pytest.mark.parametrize("chunk", [2, 6])
+def test_a_large_step_forgets_a_huge_past_in_chunks(submission, reference, rng, chunk):
+    args = with_a_huge_past(rng, 11)
+    y, right = submission.chunked_selective_scan(*args, chunk), reference.selective_scan(*args)
+    close(y[:, 3:], right[:, 3:], says="the tokens after a step so large that nothing before it is left")
 
 
 @part(3)
