@@ -43,13 +43,13 @@ def test_angles_of_a_single_pair(submission, rng):
 
 @part(1)
 def test_angles_with_another_base(submission, reference, rng):
-    base, dim = rng.choice((100.0, 500000.0, 1234.5)), 8
-    positions = places(6, start=rng.integers(1, 4))
-    close(
-        submission.rope_angles(positions, dim, base),
-        reference.rope_angles(positions, dim, base),
-        says=f"angles for base = {base:g}",
-    )
+    positions, dim = places(6, start=rng.integers(1, 4)), 8
+    for base in (rng.choice((100.0, 500000.0)), rng.choice((1.5, 1234.5, 2.75))):
+        close(
+            submission.rope_angles(positions, dim, base),
+            reference.rope_angles(positions, dim, base),
+            says=f"angles for base = {base:g}",
+        )
 
 
 @part(1)
@@ -211,7 +211,7 @@ def test_fractional_positions_rotate(submission, reference, rng):
 
 @part(2)
 def test_angles_are_float32_for_positions_of_any_dtype(submission, reference, rng):
-    for dtype in (torch.int32, torch.int16, torch.float64, torch.float16, torch.bfloat16):
+    for dtype in (torch.int32, torch.int16, torch.int8, torch.uint8, torch.float64, torch.float16, torch.bfloat16):
         positions = places(5, start=rng.integers(1, 90)).to(dtype)
         mine = submission.rope_angles(positions, 6)
         check(
@@ -262,6 +262,26 @@ def test_positions_far_from_the_start(submission, reference, rng):
         says="positions of some ten thousands",
         tol=4e-2,
     )
+
+
+@part(2)
+def test_positions_beyond_a_hundred_thousand(submission, reference, rng):
+    for dtype in (torch.int64, torch.int32, torch.float32):
+        positions = rng.integers(70000, 130000, 5).to(dtype)
+        close(
+            submission.rope_angles(positions, 8, 500000.0),
+            reference.rope_angles(positions, 8, 500000.0),
+            says=f"positions of about 100000, in {dtype}",
+            tol=6e-2,
+        )
+
+
+@part(2)
+def test_without_gradients_too(submission, reference, rng):
+    x, positions = rng.normal(2, 5, 6), places(5, start=2)
+    positions = positions.to(x.device)
+    with torch.no_grad():
+        close(submission.apply_rope(x, positions), reference.apply_rope(x, positions), says="a call under no_grad")
 
 
 @part(2)
