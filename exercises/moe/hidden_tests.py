@@ -135,7 +135,7 @@ def routed(submission, reference, rng, n_tokens, d, n_experts, k, dtype=None):
 
 def same_routing(got, expected, n_experts, says):
     (weights, indices, probs), (ref_weights, ref_indices, ref_probs) = got, expected
-    check(indices.dtype == torch.int64, f"{says}: indices are int64", seen=str(indices.dtype))
+    check(not indices.is_floating_point(), f"{says}: indices are integers", seen=str(indices.dtype))
     check(tuple(indices.shape) == tuple(ref_indices.shape), f"{says}: indices are (N, k)", seen=tuple(indices.shape))
     check(tuple(weights.shape) == tuple(ref_weights.shape), f"{says}: weights are (N, k)", seen=tuple(weights.shape))
     check(weights.dtype == ref_weights.dtype, f"{says}: weights have x's dtype", seen=str(weights.dtype))

@@ -1,4 +1,4 @@
-"""Wrong: int32 indices"""
+"""The chosen experts as int32."""
 
 import math
 
