@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 
@@ -55,6 +56,16 @@ def test_window_as_long_as_the_sequence_is_plain_causal(submission, rng):
     for window in (T, T + 1, 10 * T):
         same(submission.sliding_window_mask(T, window), causal, says=f"T = {T}, window = {window} hides no past key")
     same(submission.sliding_window_mask(T, T - 1), causal.triu(2 - T), says="one short of T hides one key only")
+
+
+@part(1)
+def test_window_mask_of_several_hundred_positions(submission, reference, rng):
+    T, window = 300 + rng.integers(0, 20), 257 + rng.integers(0, 20)
+    same_mask(
+        submission.sliding_window_mask(T=T, window=window),
+        reference.sliding_window_mask(T, window),
+        says=f"the mask for T = {T} and window = {window}: distances are counted exactly",
+    )
 
 
 @part(1)
@@ -129,6 +140,21 @@ def test_sink_mask_with_a_window_of_one(submission, reference, rng):
         submission.attention_sink_mask(T, 1, n_sink),
         reference.attention_sink_mask(T, 1, n_sink),
         says="each query reads the sinks and itself",
+    )
+
+
+@part(2)
+def test_masks_of_several_hundred_positions(submission, reference, rng):
+    T, size, first = 300 + rng.integers(0, 20), 130 + rng.integers(0, 10), rng.integers(5, 9)
+    same_mask(
+        submission.attention_sink_mask(T=T, window=2 * size, n_sink=first),
+        reference.attention_sink_mask(T, 2 * size, first),
+        says=f"the mask for T = {T}, window = {2 * size}, n_sink = {first}",
+    )
+    same_mask(
+        submission.block_sparse_mask(T=T, block=size, global_tokens=first),
+        reference.block_sparse_mask(T, size, first),
+        says=f"the mask for T = {T}, block = {size}, global_tokens = {first}",
     )
 
 
@@ -303,12 +329,13 @@ def test_gradients_stay_finite_when_a_query_has_no_keys(submission, reference, r
 
 
 @part(3)
-def test_gradients_reach_queries_keys_and_values(submission, reference, rng):
-    q, k, v = rng.normal(2, 3, 4, 6), rng.normal(2, 3, 7, 6), rng.normal(2, 3, 7, 6)
+@pytest.mark.parametrize("n_queries", [4, 1])
+def test_gradients_reach_queries_keys_and_values(submission, reference, rng, n_queries):
+    q, k, v = rng.normal(2, 3, n_queries, 6), rng.normal(2, 3, 7, 6), rng.normal(2, 3, 7, 6)
     mine = [plain(tensor).requires_grad_() for tensor in (q, k, v)]
     ref = [plain(tensor).requires_grad_() for tensor in (q, k, v)]
-    mask = random_mask(rng, 4, 7)
-    w = rng.normal(2, 3, 4, 6)
+    mask = random_mask(rng, n_queries, 7)
+    w = rng.normal(2, 3, n_queries, 6)
     (submission.masked_attention(*mine, mask) * w).sum().backward()
     (reference.masked_attention(*ref, mask) * w).sum().backward()
     for name, got, expected in zip("qkv", mine, ref, strict=True):
@@ -318,22 +345,22 @@ def test_gradients_reach_queries_keys_and_values(submission, reference, rng):
 
 @part(3)
 def test_blocked_keys_lose_against_any_score(submission, reference, rng):
-    # Allowed scores near -16384 and blocked ones near +16384; products and the scale 1/2 are exact in float32.
+    # Allowed scores near -262144 and blocked ones near +262144; products and the scale 1/2 are exact in float32.
     n_keys = 6
     sign = rng.choice((1.0, -1.0))
     q = torch.zeros(1, 2, 2, 4)
-    q[..., 0] = 256.0 * sign
-    steps = rng.permutation(n_keys).cpu() / 128.0
+    q[..., 0] = 1024.0 * sign
+    steps = rng.permutation(n_keys).cpu() / 512.0
     mask = torch.tensor([[True, True, False, True, False, False], [False, True, True, True, False, True]])
     k = torch.zeros(1, 2, n_keys, 4)
-    k[..., 0] = (-128.0 + steps) * sign
-    k[..., 4, 0] = 128.0 * sign  # blocked for both queries, with by far the best score
+    k[..., 0] = (-512.0 + steps) * sign
+    k[..., 4, 0] = 512.0 * sign  # blocked for both queries, with by far the best score
     v = rng.normal(1, 2, n_keys, 3 + 1)
     q, k, mask = q.to(v.device), k.to(v.device), mask.to(v.device)
     close(
         submission.masked_attention(q, k, v, mask),
         reference.masked_attention(q, k, v, mask),
-        says="allowed scores of -16384 still win against blocked scores of +16384",
+        says="allowed scores of -262144 still win against blocked scores of +262144",
         tol=2e-2,
     )
 
@@ -407,10 +434,10 @@ def fill(ring, k, v, count, start=0):
 @part(3)
 def test_ring_returns_the_last_tokens_in_order(submission, rng):
     window = rng.integers(3, 6)
-    k, v = rng.normal(1, 2, 3 * window, 5), rng.normal(1, 2, 3 * window, 5)
+    k, v = rng.normal(1, 2, 5 * window, 5), rng.normal(1, 2, 5 * window, 5)
     ring = submission.RollingKVCache(window, 2, 5)
     found, expected = [], []
-    for t in range(3 * window - 1):
+    for t in range(5 * window - 1):
         fill(ring, k, v, 1, start=t)
         first = max(0, t + 1 - window)
         found.append(ring.window_kv())
@@ -429,6 +456,15 @@ def test_ring_read_once_after_many_tokens(submission, rng):
     expected = (k[:, :, -window:], v[:, :, -window:])
     close(ring.window_kv(), expected, says=f"{count} tokens, window = {window}")
     close(ring.window_kv(), expected, says="reading does not change the ring")
+
+
+@part(3)
+def test_ring_after_several_hundred_tokens(submission, rng):
+    window, count = rng.integers(5, 8), 257 + rng.integers(0, 4)
+    k, v = rng.normal(1, 6, count, 2), rng.normal(1, 6, count, 2)
+    ring = submission.RollingKVCache(window, n_kv_heads=6, d_head=2)
+    fill(ring, k, v, count)
+    close(ring.window_kv(), (k[:, :, -window:], v[:, :, -window:]), says=f"{count} tokens, window = {window}")
 
 
 @part(3)
