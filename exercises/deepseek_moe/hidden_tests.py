@@ -213,6 +213,55 @@ def test_layer_in_eval_mode(submission, reference, rng):
 
 
 @part(1)
+def test_gradients_in_eval_mode(submission, reference, rng):
+    mine, ref, x = build(submission, reference, rng)
+    mine.eval()
+    w, slopes = rng.normal(*x.shape), []
+    for layer in (mine, ref):
+        leaf = x.clone().requires_grad_()
+        pull((layer(leaf)[0] * w).sum(), "y in eval mode")
+        slopes.append(leaf.grad)
+    check(slopes[0] is not None, "in eval mode y reaches x: eval() is not no_grad()")
+    close(slopes[0], slopes[1], says="gradient of x from y, in eval mode")
+    close(grads(mine)["gate.weight"], grads(ref)["gate.weight"], says="gradient of the gate from y, in eval mode")
+
+
+@part(1)
+def test_one_expert_far_above_the_others(submission, reference, rng):
+    mine, ref = pair(submission.DeepSeekMoE, reference.DeepSeekMoE, 13, 6, 4, 2)
+    choices = draw_choices(rng, 10, 4, 2)
+    logits = logits_for(rng, choices, 4).scatter_add(1, choices[:, :1], torch.full((10, 1), 130.0, dtype=torch.float64))
+    x = tokens_for(rng, ref.gate, logits).view(2, 5, 13)
+    w, slopes = rng.normal(2, 5, 13), []
+    for layer in (mine, ref):
+        leaf = x.clone().requires_grad_()
+        y, _ = layer(leaf)
+        if layer is mine:
+            close(y, ref(x)[0], says="one logit 130 above the others: y", tol=1e-3)
+        pull((y * w).sum(), "y")
+        slopes.append(leaf.grad)
+    close(slopes[0], slopes[1], says="one logit 130 above the others: gradient of x from y", tol=1e-3)
+
+
+@part(1)
+def test_loss_of_many_tokens_in_half_precision(submission, reference, rng):
+    choices = crowded(rng, 900, 4, 2)
+    mine, ref, x = build(
+        submission, reference, rng, (2, 450), split=1, choices=choices, dtype=torch.bfloat16, n_shared=1
+    )
+    close(mine(x)[1], ref.double()(x.double())[1].bfloat16(), says="900 tokens, nearly all at one expert, in bfloat16")
+
+
+@part(1)
+def test_without_gradients_too(submission, reference, rng):
+    mine, ref, x = build(submission, reference, rng)
+    mine.eval()
+    with torch.no_grad():
+        for says in ("a call under no_grad", "the same call again"):
+            same_result(mine(x), ref(x), says)
+
+
+@part(1)
 def test_non_contiguous_tokens(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng)
     same_result(mine(x.permute(2, 1, 0).contiguous().permute(2, 1, 0)), ref(x), "x stored channels first")
@@ -250,6 +299,14 @@ def test_counts_of_drawn_sizes(submission, reference, rng):
         counts = submission.moe_parameter_counts(d_model, d_ff, n_experts, k, n_shared)
         expected = reference.moe_parameter_counts(d_model, d_ff, n_experts, k, n_shared)
         same(counts, expected, says=f"{n_experts} experts of {d_model} x {d_ff}, k = {k}, {n_shared} shared")
+
+
+@part(2)
+def test_counts_of_large_sizes(submission, reference, rng):
+    d_model, d_ff, n_experts = 2 * rng.integers(3000, 4500) + 1, 2 * rng.integers(5000, 9000) + 1, 2**20 + 1
+    counts = submission.moe_parameter_counts(d_model, d_ff, n_experts, 7, 1)
+    expected = reference.moe_parameter_counts(d_model, d_ff, n_experts, 7, 1)
+    same(counts, expected, says=f"{n_experts} experts of {d_model} x {d_ff}: whole numbers have no rounding")
 
 
 @part(2)
@@ -433,6 +490,21 @@ def test_one_token_in_groups(submission, reference, rng):
     scores = clear_scores(rng, 4, 20, 3, 4, 2).float()[:1]
     got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
     same_choice(got, expected, 20, "one token")
+
+
+@part(3)
+def test_all_experts_may_be_asked_for(submission, reference, rng):
+    scores = clear_scores(rng, 10, 12, 3, 4, 4, contested=False).float()
+    got, expected = submission.group_limited_topk(scores, 12, 4, 4), reference.group_limited_topk(scores, 12, 4, 4)
+    same_choice(got, expected, 12, "k = E, all groups")
+
+
+@part(3)
+def test_choice_without_gradients(submission, reference, rng):
+    scores = clear_scores(rng, 10, 20, 3, 4, 2).float()
+    with torch.no_grad():
+        got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
+    same_choice(got, expected, 20, "under no_grad")
 
 
 @part(3)
