@@ -151,6 +151,11 @@ def test_fast_modes_neither_overflow_nor_vanish(submission, rng):
     A_bar, B_bar = submission.discretize_zoh(A, B, delta)
     check(bool((A_bar.abs() < 1e-9).all()), "A_bar is 0 for modes a thousand times faster than the step", seen=A_bar)
     close(B_bar, -B / A, says="B_bar of very fast modes is -B / A")
+    a, b = leaves(100 * A.float(), B.float())
+    submission.discretize_zoh(a, b, delta)[1].sum().backward()
+    arrived((a.grad, b.grad), ("A", "B"))
+    check(bool(torch.isfinite(a.grad).all()), "the gradient of A is finite for fast modes", seen=torch.isfinite(a.grad))
+    close(b.grad, -0.01 / A.float(), says="gradient of B for very fast modes, float32")
 
 
 @part(1)
@@ -289,13 +294,21 @@ def test_each_call_starts_at_rest(submission, reference, rng):
 
 @part(2)
 def test_slow_modes_over_a_long_sequence(submission, reference, rng):
-    system = discrete(rng, 3, dtype=torch.float64, low=0.99, high=0.999)
-    x, D = rng.normal(150, dtype=torch.float64), rng.uniform(0.5, 1.5)
-    close(
-        submission.ssm_recurrent(x, *system, D),
-        reference.ssm_recurrent(x, *system, D),
-        says="y over 150 steps, float64",
-    )
+    slow = discrete(rng, 3, dtype=torch.float64, low=0.99, high=0.999)
+    fast = discrete(rng, 2, dtype=torch.float64, low=0.2, high=0.4)
+    arguments = (rng.normal(600, dtype=torch.float64), *(torch.cat(both) for both in zip(slow, fast, strict=True)))
+    D, w = rng.uniform(0.5, 1.5), rng.normal(600, dtype=torch.float64)
+    found = []
+    for module in (submission, reference):
+        own = leaves(*arguments)
+        y = module.ssm_recurrent(*own, D)
+        if module is submission:
+            close(y, reference.ssm_recurrent(*arguments, D), says="y over 600 steps of slow and fast modes, float64")
+        (w * y).sum().backward()
+        found.append([tensor.grad for tensor in own])
+    arrived(found[0], ("x", "A_bar", "B_bar", "C"))
+    close(found[0][0], found[1][0], says="gradient of x over 600 steps")
+    close(found[0][1], found[1][1], says="gradient of A_bar over 600 steps")
 
 
 @part(2)
@@ -376,8 +389,8 @@ def test_a_negative_number_of_taps_is_an_error(submission, rng):
 @part(3)
 def test_a_long_kernel_of_slow_modes(submission, reference, rng):
     system = discrete(rng, 3, dtype=torch.float64, low=0.99, high=0.999)
-    right = reference.ssm_kernel(*system, 400)
-    close(submission.ssm_kernel(*system, 400), right, says="400 taps of slowly decaying modes, float64")
+    right = reference.ssm_kernel(*system, 1100)
+    close(submission.ssm_kernel(*system, 1100), right, says="1100 taps of slowly decaying modes, float64")
 
 
 @part(3)
@@ -504,10 +517,18 @@ def test_later_inputs_do_not_change_earlier_outputs(submission, reference, rng):
 
 @part(3)
 def test_convolution_in_double_precision(submission, rng):
-    x, K = rng.normal(90, dtype=torch.float64), rng.normal(90, dtype=torch.float64)
+    x, K = rng.normal(300, dtype=torch.float64), rng.normal(300, dtype=torch.float64)
     D = rng.uniform(0.5, 1.5)
-    table = torch.stack([torch.cat([K[: t + 1].flip(0), K.new_zeros(89 - t)]) for t in range(90)])
-    close(submission.ssm_convolutional(x, K, D), table @ x + D * x, says="y over 90 steps, float64")
+    table = torch.stack([torch.cat([K[: t + 1].flip(0), K.new_zeros(299 - t)]) for t in range(300)])
+    close(submission.ssm_convolutional(x, K, D), table @ x + D * x, says="y over 300 steps, float64")
+
+
+@part(3)
+def test_each_convolution_uses_its_own_kernel(submission, reference, rng):
+    x, first, second, D = rng.normal(11), rng.normal(8), rng.normal(8), rng.uniform(0.5, 1.5)
+    y = torch.cat([submission.ssm_convolutional(x, K, D) for K in (first, second)])
+    right = torch.cat([reference.ssm_convolutional(x, K, D) for K in (first, second)])
+    close(y, right, says="the same input under two kernels of the same length, one after the other")
 
 
 @part(3)
