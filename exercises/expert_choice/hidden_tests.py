@@ -250,6 +250,60 @@ def test_layer_in_eval_mode(submission, reference, rng):
 
 
 @part(1)
+def test_gradients_in_eval_mode(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    mine.eval()
+    direction, slopes = rng.normal(14, 9)[taken], []
+    for layer in (mine, ref):
+        leaf = x.clone().requires_grad_()
+        pull((layer(leaf)[0].reshape(14, 9)[taken] * direction).sum(), "y in eval mode")
+        slopes.append(leaf.grad)
+    check(slopes[0] is not None, "in eval mode y reaches x: eval() is not no_grad()")
+    close(slopes[0], slopes[1], says="gradient of x, in eval mode")
+    same_gradients(mine, ref, "from y in eval mode")
+
+
+@part(1)
+def test_without_gradients_too(submission, reference, rng):
+    mine, ref, x, taken = build(submission, reference, rng)
+    with torch.no_grad():
+        same_route(mine.route(x.reshape(14, 9)), ref.route(x.reshape(14, 9)), 14, "under no_grad")
+        y = mine(x)[0].reshape(14, 9)[taken]
+        close(y, ref(x)[0].reshape(14, 9)[taken], says="a call under no_grad")
+
+
+@part(1)
+def test_logits_far_apart(submission, reference, rng):
+    # Capacity N: whoever is far below is taken as well, with a weight of 0.
+    mine, ref = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, 9, 6, 4, capacity_factor=4.0)
+    x, direction, slopes = rng.normal(2, 5, 9) * 120, rng.normal(2, 5, 9), []
+    for layer in (mine, ref):
+        leaf = x.clone().requires_grad_()
+        y, _ = layer(leaf)
+        if layer is mine:
+            close(y, ref(x)[0], says="logits that lie hundreds apart: y", tol=1e-3)
+        pull((y * direction).sum(), "y")
+        slopes.append(leaf.grad)
+    close(slopes[0], slopes[1], says="logits that lie hundreds apart: gradient of x", tol=1e-3)
+
+
+@part(1)
+def test_one_expert_and_more_experts_than_tokens(submission, reference, rng):
+    for n_experts, n_tokens, factor in ((1, 6, 1.0), (1, 7, 0.5), (8, 5, 1.0), (8, 3, 0.5)):
+        mine, ref, x, taken = build(
+            submission, reference, rng, shape=(1, n_tokens), factor=factor, n_experts=n_experts, gap=-1.0
+        )
+        says = f"{n_tokens} tokens, {n_experts} experts, factor {factor}"
+        if n_experts > 1:
+            same_route(mine.route(x[0]), ref.route(x[0]), n_tokens, says)
+            close(mine(x)[0][:, taken], ref(x)[0][:, taken], says=f"{says}: y of the tokens somebody took")
+        else:  # every probability is 1: any tokens will do
+            weights, tokens = mine.route(x[0])
+            same(tuple(tokens.shape), tuple(ref.route(x[0])[1].shape), says=f"{says}: the shape of the indices")
+            close(weights, torch.ones_like(weights), says=f"{says}: the weights", trivial_ok=True)
+
+
+@part(1)
 def test_layer_makes_no_tensor_on_another_device(submission, reference, rng):
     mine = submission.ExpertChoiceMoE(7, 5, 4).to("meta")
     on_meta(lambda: mine.route(torch.empty(6, 7, device="meta")), "route")
@@ -326,6 +380,15 @@ def test_experts_that_took_the_same_tokens_all_count(submission, rng):
 
 
 @part(2)
+def test_hundreds_of_experts_that_took_the_same_tokens(submission, rng):
+    row, n_experts = rng.permutation(5)[:3], 2 * rng.integers(300, 350) + 1  # odd: not in bfloat16
+    mine = submission.experts_per_token(row.expand(n_experts, 3).contiguous(), 7)
+    expected = torch.zeros_like(rng.permutation(7))
+    expected[row] = n_experts
+    close(mine.double(), expected.double(), says=f"{n_experts} experts took the same tokens", tol=1e-6)
+
+
+@part(2)
 def test_tokens_that_nobody_took_are_counted_as_zero(submission, reference, rng):
     tokens = random_choice(rng, 4, 3, 7) + 1  # nobody takes token 0, nor 8 and 9
     tokens[:2, 0] = 3
@@ -356,7 +419,7 @@ def test_counts_are_made_on_the_device_of_the_indices(submission, reference, rng
 
 def examples(submission, rng):
     """(before, after, E, C) for several sizes, drawn ones among them."""
-    for n_experts, capacity in ((2, 1), (3, 2), (5, 4), (4, 1), (rng.integers(2, 8), rng.integers(3, 8))):
+    for n_experts, capacity in ((2, 1), (3, 2), (5, 4), (4, 1), (12, 40), (rng.integers(2, 8), rng.integers(3, 8))):
         yield (*submission.leaking_example(n_experts, capacity), n_experts, capacity)
 
 
