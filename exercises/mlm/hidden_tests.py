@@ -322,6 +322,48 @@ def test_any_shape(submission, rng, shape):
 
 
 @part(1)
+def test_ids_of_a_large_vocabulary(submission, rng):
+    vocab_size = 2**25  # beyond the whole numbers of float32
+    tokens = 2 * rng.integers(2**23, 2**23 + 1000, 3000) + 1
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), vocab_size, 5, rng.generator(), 0.5)
+    target = labels != -100
+    check(bool((labels == tokens)[target].all()), "labels are the original ids, to the last digit")
+    check(bool((inputs == tokens)[~target].all()), "what is no target stays as it is, to the last digit")
+    tokens = 2 * rng.integers(100, 50_000, 3000)
+    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), 100_000, 5, rng.generator(), 1.0)
+    ids = inputs[(inputs != 5) & (inputs != tokens)]  # about 300
+    check(bool(((ids >= 0) & (ids < 100_000)).all()), "random ids lie in 0 to vocab_size - 1")
+    odd = bool((ids[ids > 50_000] % 2 == 1).any())  # none: a chance below 1e-30
+    check(odd, "odd random ids occur in the upper half of a vocabulary of 100,000", seen=odd)
+
+
+@part(1)
+def test_mask_id_may_be_zero(submission, rng):
+    tokens = rng.integers(1, 9, 2000)
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), 9, 0, rng.generator(), 1.0)
+    check(bool((labels == tokens).all()), "with mask_prob = 1 every token has its label")
+    seen = rounded((inputs == 0).float().mean(), 0.2)
+    same(seen, 0.8, says="[MASK] is id 0: its share of the targets")
+
+
+@part(1)
+def test_a_rate_of_zero_leaves_everything_alone(submission, rng):
+    tokens = rng.integers(0, 9, 2, 500)
+    inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), 9, 3, rng.generator(), 0.0)
+    check(bool((inputs == tokens).all()), "mask_prob = 0: the inputs are the tokens")
+    check(bool((labels == -100).all()), "mask_prob = 0: no labels")
+
+
+@part(1)
+def test_masking_without_gradients(submission, rng):
+    tokens = rng.integers(0, 9, 2, 500)
+    with torch.no_grad():
+        _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 9, 3, rng.generator(), 0.5)
+    target = labels != -100
+    check(bool((labels == tokens)[target].all()), "under no_grad: labels are the original ids")
+
+
+@part(1)
 def test_inputs_and_labels_are_int64(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, 3, 40)
     inputs, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
@@ -453,6 +495,23 @@ def test_loss_of_any_shape(submission, rng, shape):
 
 
 @part(2)
+def test_as_many_places_as_ids(submission, rng):
+    for shape, V in (((7,), 7), ((5, 5), 5), ((3, 6), 18)):
+        logits, labels = scored(rng, *shape, V=V)
+        says = f"labels of shape {shape}, a vocabulary of {V}"
+        close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says=says)
+
+
+@part(2)
+def test_gradient_of_three_times_the_loss(submission, reference, rng):
+    logits, labels = scored(rng, 2, 5)
+    (mine,), _ = gradient(lambda own: 3 * submission.mlm_loss(own, labels) - 1, logits)
+    (right,), _ = gradient(lambda own: 3 * reference.mlm_loss(own, labels) - 1, logits)
+    check(mine is not None, "the gradient of the logits is missing")
+    close(mine, right, says="gradient of 3 times the loss")
+
+
+@part(2)
 def test_mlm_loss_takes_strided_arguments(submission, rng):
     logits, labels = scored(rng, 6, 3)
     logits, labels = logits.transpose(0, 1), labels.t()
@@ -513,6 +572,17 @@ def test_pairs_of_one_kind_only(submission, rng, follows):
 def test_one_pair(submission, rng):
     args = sentence_pairs(rng, 1, 6)
     close(submission.nsp_loss(*args), nsp_by_hand(*args), says="a batch of one pair")
+
+
+@part(3)
+def test_one_pair_of_either_kind(submission, rng):
+    hidden, weight, _ = sentence_pairs(rng, 1, 6)
+    mine, right = [], []
+    for follows in (True, False):
+        is_next = torch.tensor([follows], device=hidden.device)
+        mine.append(submission.nsp_loss(hidden, weight, is_next))
+        right.append(nsp_by_hand(hidden, weight, is_next))
+    close(torch.stack(mine), torch.stack(right), says="one pair, which is next; and one which is not")
 
 
 @part(3)
