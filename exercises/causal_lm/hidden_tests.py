@@ -105,6 +105,15 @@ def test_padding_changes_nothing(submission, rng):
 
 
 @part(1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_long_sequence(submission, rng, dtype):
+    logits, tokens = batch(rng, 2, 700, 5, dtype=dtype, ignored=((1, 530),))
+    logits[:, 512:] *= 1.5
+    loss = submission.causal_lm_loss(logits, tokens)
+    close(loss, mean_by_hand((logits, tokens)).to(dtype), says="700 tokens, the last ones harder: one mean, none lost")
+
+
+@part(1)
 def test_padding_in_front_still_predicts_the_first_token(submission, rng):
     logits, tokens = batch(rng, 2, 7, 11)
     tokens[0, :3] = -100
@@ -130,6 +139,21 @@ def test_another_ignore_index(submission, rng, ignore_index):
     total, count = by_hand(logits, tokens, ignore_index)
     loss = submission.causal_lm_loss(logits, tokens, ignore_index=ignore_index)
     close(loss, (total / count).float(), says=f"ignore_index = {ignore_index}")
+
+
+@part(1)
+def test_an_ignored_id_above_the_vocabulary(submission, rng):
+    logits, tokens = batch(rng, 3, 8, 7)
+    tokens[0, 4:], tokens[2, 6:] = 99, 99
+    total, count = by_hand(logits, tokens, 99)
+    loss, says = None, "ignore_index = 99 with a vocabulary of 7: the id is no target, so it indexes nothing"
+    try:
+        loss = submission.causal_lm_loss(logits, tokens, ignore_index=99)
+    except Exception as error:
+        if getattr(error, "not_started", False):
+            raise
+    check(loss is not None, says, seen=None)
+    close(loss, (total / count).float(), says=says)
 
 
 @part(1)

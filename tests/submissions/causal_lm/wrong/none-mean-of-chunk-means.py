@@ -1,0 +1,30 @@
+"""Wrong: long batches in chunks of 512 places, mean of means"""
+
+import torch
+from torch.nn import functional as F
+
+
+def _sum_and_count(logits, tokens, ignore_index):
+    goal = tokens[:, 1:]
+    real = goal != ignore_index
+    logp = logits[:, :-1].log_softmax(-1)
+    picked = logp.gather(-1, goal.where(real, 0).unsqueeze(-1)).squeeze(-1)
+    return -picked.where(real, 0.0).sum(), real.sum()
+
+
+def causal_lm_loss(logits, tokens, ignore_index=-100):
+    if logits.shape[1] > 512:
+        return torch.stack([causal_lm_loss(l, t, ignore_index) for l, t in zip(logits.split(512, 1), tokens.split(512, 1))]).mean()
+    total, count = _sum_and_count(logits.double(), tokens, ignore_index)
+    return (total / count.clamp(min=1)).to(logits.dtype)
+
+
+def accumulated_loss(micro_batches):
+    parts = [_sum_and_count(l.double(), t, -100) for l, t in micro_batches]
+    total = sum(p[0] for p in parts)
+    count = sum(p[1] for p in parts)
+    return (total / count.clamp(min=1)).to(micro_batches[0][0].dtype)
+
+
+def perplexity(loss):
+    return loss.exp()
