@@ -1,4 +1,4 @@
-"""Wrong: an ignore_index above the vocabulary fails"""
+"""Gathers the targets with the ignored ones clamped to 0, and leaves those out afterwards."""
 
 import torch
 from torch.nn import functional as F
