@@ -194,10 +194,10 @@ def test_small_scores_survive_a_large_bias(submission, reference, rng):
 def test_biases_of_one_step_decide_between_equal_scores(submission, reference, rng):
     mine, ref = pair(submission.BiasBalancedRouter, reference.BiasBalancedRouter, 11, 7, 3)
     x = torch.zeros_like(rng.normal(2, 11))  # every score is 0.5
-    for _ in range(6):
-        set_bias(mine, ref, 1e-3 * rng.permutation(7).double())
+    for step in (1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-4):
+        set_bias(mine, ref, step * rng.permutation(7).double())
         chosen, expected = mine(x)[1].long().sort(dim=1).values, ref(x)[1].sort(dim=1).values
-        same(chosen, expected, says="equal scores, and biases that differ by a step of 0.001: the chosen experts")
+        same(chosen, expected, says=f"equal scores, and biases that differ by a step of {step:g}: the chosen experts")
 
 
 @part(1)
@@ -221,6 +221,18 @@ def test_routing_in_eval_mode(submission, reference, rng):
 
 
 @part(1)
+def test_routing_without_gradients_follows_the_weights(submission, reference, rng):
+    with torch.no_grad():
+        mine = submission.BiasBalancedRouter(11, 5, 2)
+        for turn in ("first", "second"):
+            _, ref, x = build(submission, reference, rng)
+            mine.load_state_dict({name: tensor.clone() for name, tensor in ref.state_dict().items()})
+            same_routing(mine(x), ref(x), 5, f"without gradients, {turn} weights and bias")
+            same_routing(mine(x), ref(x), 5, f"without gradients, {turn} weights and bias, called again")
+        close(bias_of(mine), ref.bias, says="the bias after forwards without gradients")
+
+
+@part(1)
 def test_forward_leaves_the_bias_alone(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng)
     mine(x), mine(x)
@@ -241,6 +253,20 @@ def test_gradients_of_the_weights(submission, reference, rng):
         both.append(leaf.grad)
     close(both[0], both[1], says="gradient of the tokens from the weights")
     same_gradients(mine, ref, "from the weights")
+
+
+@part(1)
+def test_gradients_in_eval_mode(submission, reference, rng):
+    mine, ref, x = build(submission, reference, rng)
+    direction = rng.normal(12, 5)
+    both = []
+    for router in (mine.eval(), ref):
+        leaf = x.clone().requires_grad_()
+        weights, indices, scores = router(leaf)
+        pull((dense_weights(weights, indices, 5) * direction).sum() + (scores * direction).sum(), "in eval mode")
+        both.append(leaf.grad)
+    close(both[0], both[1], says="in eval mode: gradient of the tokens")
+    same_gradients(mine, ref, "in eval mode")
 
 
 @part(1)
@@ -361,8 +387,19 @@ def test_loads_just_below_the_mean_rise(submission, reference, rng):
 @part(2)
 def test_large_loads_are_counted_exactly(submission, reference, rng):
     loads = torch.tensor([2601, 2599, 2600, 2603, 2597])[rng.permutation(5)].tolist()
-    mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 1), 5, 1, 0.2)
-    close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 2600")
+    for dtype in (torch.float32, torch.bfloat16):
+        mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 1), 5, 1, 0.25, dtype=dtype)
+        close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 2600, {dtype} bias")
+    loads = torch.tensor([520, 250, 300, 2, 178])[rng.permutation(5)].tolist()
+    mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 2), 5, 2, 0.2)
+    close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 250")
+
+
+@part(2)
+def test_routers_have_a_bias_each(submission, reference, rng):
+    one, other = submission.BiasBalancedRouter(9, 4, 2), submission.BiasBalancedRouter(9, 4, 2)
+    one.update_bias(loads_of(rng, [7, 1, 8, 4], 2))
+    close(bias_of(other), torch.zeros(4), says="the bias of a router while another is updated", trivial_ok=True)
 
 
 @part(2)

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+
 class BiasBalancedRouter(nn.Module):
     def __init__(self, d_model, n_experts, k, bias_step=1e-3):
         super().__init__()

@@ -1,0 +1,28 @@
+"""Wrong: loads in int8."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BiasBalancedRouter(nn.Module):
+    def __init__(self, d_model: int, n_experts: int, k: int, bias_step: float = 1e-3) -> None:
+        super().__init__()
+        if k > n_experts:
+            raise ValueError(f"k {k} > n_experts {n_experts}")
+        self.gate = nn.Linear(d_model, n_experts, bias=False)
+        self.register_buffer("bias", torch.zeros(n_experts))
+        self.k, self.n_experts, self.bias_step = k, n_experts, bias_step
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        scores = self.gate(x).sigmoid()
+        indices = (scores + self.bias).topk(self.k, -1).indices
+        chosen = scores.gather(1, indices)
+        return chosen / chosen.sum(-1, keepdim=True), indices, scores
+
+    @torch.no_grad()
+    def update_bias(self, indices: Tensor) -> None:
+        load = F.one_hot(indices, self.n_experts).to(torch.int8).sum((0, 1), dtype=torch.int8).double()
+        self.bias += self.bias_step * torch.sign(load.mean() - load).to(self.bias.dtype)
