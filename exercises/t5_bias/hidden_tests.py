@@ -128,6 +128,17 @@ def test_narrow_integers_give_int64(submission, reference, rng):
 
 
 @part(1)
+def test_buckets_without_gradients_and_by_name(submission, reference, rng):
+    offsets = drawn_offsets(rng, 12, 90)
+    with torch.no_grad():
+        for bidirectional in (True, False):
+            options = {"bidirectional": bidirectional, "num_buckets": 24 if bidirectional else 12, "max_distance": 90}
+            mine = submission.relative_position_bucket(relative_position=offsets, **options)
+            expected = reference.relative_position_bucket(offsets, **options)
+            same(mine, expected, says=f"arguments by name, without gradients, bidirectional {bidirectional}")
+
+
+@part(1)
 def test_a_single_offset(submission, rng):
     for offset in (-5, 5, 0):
         mine = submission.relative_position_bucket(torch.tensor(offset, device=device_of(rng)))
@@ -182,6 +193,20 @@ def test_one_query_and_one_key(submission, reference, rng):
 
 
 @part(2)
+def test_one_head(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 1)
+    close(mine(4, 9), ref(4, 9), says="one head")
+
+
+@part(2)
+def test_long_sequences_decoded_in_any_dtype(submission, reference, rng):
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 2, dtype=dtype)
+        for q_len, k_len in ((3, 700), (2, 2500)):
+            close(mine(q_len, k_len), ref(q_len, k_len), says=f"the last {q_len} of {k_len} positions, {dtype}")
+
+
+@part(2)
 def test_other_numbers_of_buckets(submission, reference, rng):
     for bidirectional in (True, False):
         args = (3, bidirectional, 12, 50)
@@ -231,6 +256,17 @@ def test_the_bias_follows_the_weights(submission, reference, rng):
         for _ in range(2):
             (module(9, 14) * weights).sum().backward()
     close(grads(mine)["embedding.weight"], grads(ref)["embedding.weight"], says="the gradient of two calls, added up")
+
+
+@part(2)
+def test_without_gradients_the_bias_follows_the_weights(submission, reference, rng):
+    mine = submission.RelativePositionBias(3)
+    with torch.no_grad():
+        for turn in ("first", "second"):
+            _, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3)
+            mine.load_state_dict({name: tensor.clone() for name, tensor in ref.state_dict().items()})
+            for _ in range(2):
+                close(mine(q_len=9, k_len=14), ref(9, 14), says=f"without gradients, the {turn} weights")
 
 
 @part(2)
