@@ -167,6 +167,22 @@ def test_non_contiguous_arguments(submission, reference, rng):
 
 
 @part(1)
+def test_one_expert_in_all(submission, reference, rng):
+    probs, indices = torch.ones(7, 1), torch.zeros(7, 1, dtype=torch.long)
+    close(submission.load_balancing_loss(probs, indices), torch.tensor(1.0), says="one expert, whom all choose")
+
+
+@part(1)
+def test_loss_without_gradients_and_by_name(submission, reference, rng):
+    with torch.no_grad():
+        for turn in ("first", "second"):
+            probs, indices = draw_probs(rng, 13, 5), skewed(rng, 13, 5, 2)
+            expected = reference.load_balancing_loss(probs, indices)
+            loss = submission.load_balancing_loss(probs=probs, indices=indices)
+            close(loss, expected, says=f"arguments by name, without gradients, the {turn} batch of 13 tokens")
+
+
+@part(1)
 def test_no_token_is_refused(submission, reference, rng):
     with raises(ValueError, says="a loss of no tokens"):
         submission.load_balancing_loss(torch.zeros(0, 5), torch.zeros(0, 2, dtype=torch.long))
@@ -210,11 +226,11 @@ def test_usage_of_experts_nobody_chose_is_zero(submission, reference, rng):
 
 @part(2)
 def test_usage_of_many_tokens_is_exact(submission, reference, rng):
-    indices = torch.full((30000, 2), 1)
-    indices[:, 0] = rng.integers(2, 7, 30000)
+    indices = torch.full((40000, 2), 1)
+    indices[:, 0] = rng.integers(2, 7, 40000)
     expected = reference.expert_usage_fraction(indices, 7)
     usage = submission.expert_usage_fraction(indices, 7)
-    close(usage, expected, says="30,000 tokens, one expert in every row", dtype=False, tol=1e-4)
+    close(usage, expected, says="40,000 tokens, one expert in every row", dtype=False, tol=1e-4)
 
 
 @part(2)
@@ -276,6 +292,19 @@ def test_one_real_token(submission, reference, rng):
     mask[place] = True
     expected = reference.load_balancing_loss(probs[place : place + 1], indices[place : place + 1])
     close(submission.masked_load_balancing_loss(probs, indices, mask), expected, says="one real token of nine")
+
+
+@part(2)
+def test_usage_and_masked_loss_without_gradients_and_by_name(submission, reference, rng):
+    with torch.no_grad():
+        for turn in ("first", "second"):
+            probs, indices, mask = padded(rng, 14, 5, 2)
+            usage = submission.expert_usage_fraction(indices=indices, n_experts=5)
+            expected = reference.expert_usage_fraction(indices, 5)
+            says = f"without gradients, the {turn} batch of 14 tokens"
+            close(usage, expected, says=f"usage by name, {says}", dtype=False, tol=1e-4)
+            loss = submission.masked_load_balancing_loss(probs=probs, indices=indices, token_mask=mask)
+            close(loss, reference.load_balancing_loss(probs[mask], indices[mask]), says=f"masked loss by name, {says}")
 
 
 @part(2)
@@ -358,6 +387,30 @@ def test_coefficient_has_a_default_and_scales(submission, reference, rng):
     for coef in (rng.uniform(2.0, 5.0), rng.uniform(0.0005, 0.005)):
         expected, says = reference.token_fraction_loss(logits, 3, coef), f"a coefficient of {coef:.4f} by name"
         close(submission.token_fraction_loss(logits, 3, coef=coef), expected, says=says)
+
+
+@part(3)
+def test_a_coefficient_of_zero_gives_zero(submission, reference, rng):
+    loss = submission.token_fraction_loss(clear_logits(rng, 9, 5), 2, 0.0)
+    close(loss, torch.tensor(0.0), says="a coefficient of 0", trivial_ok=True)
+
+
+@part(3)
+def test_token_convention_without_gradients_and_by_name(submission, reference, rng):
+    with torch.no_grad():
+        for turn in ("first", "second"):
+            logits = clear_logits(rng, 12, 5)
+            loss = submission.token_fraction_loss(logits=logits, k=3, coef=0.7)
+            expected = reference.token_fraction_loss(logits, 3, 0.7)
+            close(loss, expected, says=f"arguments by name, without gradients, the {turn} batch of 12 tokens")
+
+
+@part(3)
+def test_choice_among_improbable_experts(submission, reference, rng):
+    logits = torch.stack([rng.permutation(5) for _ in range(11)]).float() * 12  # the third has a probability of 4e-11
+    logits[:7, rng.integers(0, 5)] += 54
+    expected = reference.token_fraction_loss(logits, 3, 1.0)
+    close(submission.token_fraction_loss(logits, 3, 1.0), expected, says="logits 12 apart, k = 3")
 
 
 @part(3)
