@@ -440,3 +440,51 @@ def test_negative_geometries_are_refused(submission, rng, place):
     draw[place] = -draw[place]
     with raises(ValueError, says=f"argument number {place + 1} is negative"):
         submission.crossover_tokens(*draw)
+
+
+@part(1)
+def test_part_one_takes_its_arguments_by_name(submission, reference, rng):
+    for name, own in (("mha_cache_bytes", "n_heads"), ("gqa_cache_bytes", "n_kv_heads")):
+        sizes = {key: rng.integers(2, 40) for key in ("n_layers", own, "d_head", "n_tokens", "dtype_bytes")}
+        same(getattr(submission, name)(**sizes), getattr(reference, name)(**sizes), says=f"{name}, arguments by name")
+
+
+@part(2)
+def test_part_two_takes_its_arguments_by_name(submission, reference, rng):
+    names = {
+        "mla_cache_bytes": ("n_layers", "d_latent", "d_rope", "n_tokens", "dtype_bytes"),
+        "window_cache_bytes": ("n_layers", "n_kv_heads", "d_head", "window", "n_tokens", "dtype_bytes"),
+        "ssm_state_bytes": ("n_layers", "d_model", "d_state", "dtype_bytes"),
+    }
+    for name, keys in names.items():
+        sizes = {key: rng.integers(2, 40) for key in keys}
+        same(getattr(submission, name)(**sizes), getattr(reference, name)(**sizes), says=f"{name}, arguments by name")
+
+
+@part(2)
+def test_a_window_of_nothing_keeps_nothing(submission, rng):
+    sizes = rng.integers(2, 40), rng.integers(2, 40), rng.integers(2, 40)
+    same(submission.window_cache_bytes(*sizes, 0, rng.integers(1, 99)), 0, says="a window of 0 tokens keeps 0 bytes")
+
+
+@part(2)
+def test_a_negative_window_does_not_hide_behind_no_tokens(submission, rng):
+    with raises(ValueError, says="a negative window and no tokens"):
+        submission.window_cache_bytes(3, 5, 7, -rng.integers(1, 9), 0)
+
+
+@part(3)
+def test_part_three_takes_its_arguments_by_name(submission, reference, rng):
+    mine = submission.max_batch(hbm_bytes=1000, weight_bytes=rng.integers(1, 90), cache_bytes_per_sequence=100)
+    same(mine, 9, says="max_batch, arguments by name")
+    sizes = {"weight_bytes": rng.integers(2, 90), "cache_bytes": rng.integers(2, 90), "bandwidth": 1e4}
+    mine, expected = (module.decode_tokens_per_second(**sizes) for module in (submission, reference))
+    close(torch.tensor(mine), torch.tensor(expected), says="decode_tokens_per_second, arguments by name", dtype=False)
+    sizes = {key: rng.integers(2, 40) for key in ("d_model", "d_state", "n_kv_heads", "d_head")}
+    same(submission.crossover_tokens(**sizes), reference.crossover_tokens(**sizes), says="crossover, arguments by name")
+
+
+@part(3)
+def test_a_negative_cache_does_not_hide_behind_weights_that_do_not_fit(submission, rng):
+    with raises(ValueError, says="weights that do not fit, and a negative cache"):
+        submission.max_batch(100, 200 + rng.integers(0, 9), -rng.integers(1, 9))
