@@ -464,7 +464,11 @@ def test_part_two_takes_its_arguments_by_name(submission, reference, rng):
 @part(2)
 def test_a_window_of_nothing_keeps_nothing(submission, rng):
     sizes = rng.integers(2, 40), rng.integers(2, 40), rng.integers(2, 40)
-    same(submission.window_cache_bytes(*sizes, 0, rng.integers(1, 99)), 0, says="a window of 0 tokens keeps 0 bytes")
+    try:
+        kept = submission.window_cache_bytes(*sizes, 0, rng.integers(1, 99))
+    except ValueError:
+        return  # not to accept such a window is as good an answer
+    same(kept, 0, says="a window of 0 tokens keeps 0 bytes")
 
 
 @part(2)
