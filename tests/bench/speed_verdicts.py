@@ -5,7 +5,7 @@
 
 With a process that keeps one other core busy (unless --quiet), and for every speed target of the exercises:
 
-* the solution against itself: no `fail`, at most 5% `inconclusive`;
+* the solution against itself: no `fail`, at most 5% `inconclusive` (growth targets, too);
 * the solution slowed to 1.5 times the target, by sleeping and by busy waiting: at most 1 `pass` in 100;
 * the solution slowed to 0.7 times the target: at most 1 `fail` in 100.
 
@@ -156,6 +156,17 @@ def cases(
                 f"median measured {middle:.2f}, {seconds:.1f} s each, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
+    for growth, growth_benchmark in load_benchmarks(pack).growths if "itself".startswith(wanted) else ():
+        judge = SpeedJudge(pack, *zygotes, wire.Load(text.encode(), f"{slug}.py", 1), budget_seconds=budget)
+        found = [judge.growth(growth, growth_benchmark) for _ in range(runs)]
+        counts = collections.Counter(str(result.verdict) for result in found)
+        allowed = counts["fail"] == 0 and counts["inconclusive"] <= 0.05 * runs
+        holds &= allowed
+        print(
+            f"{'ok ' if allowed else 'BAD'} {slug} / {growth.name} / itself: {dict(counts)} of {runs}; limit "
+            f"{growth.limit:g}, median exponent {sorted(result.ratio for result in found)[runs // 2]:.2f}",
+            flush=True,
+        )
     return holds
 
 
