@@ -38,7 +38,7 @@ def main() -> int:
 def _serve(channel: socket.socket, zygotes: dict[Isolation, Zygote], reference_zygote: Zygote) -> int:
     import gc
 
-    gc.disable()  # until a pack is loaded: what is imported stays
+    gc.disable()  # what is imported stays
     import msgspec
 
     from grader.errors import KitError
@@ -46,6 +46,8 @@ def _serve(channel: socket.socket, zygotes: dict[Isolation, Zygote], reference_z
     from grader.judge.proving import prove
     from grader.judge.session import Judge
 
+    gc.freeze()
+    gc.enable()
     judge = Judge(zygotes, reference_zygote)
 
     def send(event: orders.Event) -> None:

@@ -116,7 +116,6 @@ class Judge:
                 raise RequestError(f"{exercise.slug} is a GPU-kernel challenge: {reason}", "the other tracks work here")
             self._packs[key] = load_pack(exercise, read_mistakes(exercise))
             gc.freeze()  # a collection amid tests would look through all of it: a tenth of a second
-            gc.enable()
         return self._packs[key]
 
     def runs(self, pack: Pack, order: GradeOrder) -> VariantRuns:
