@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-import subprocess
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
+from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
 from grader.meter.compile_report import _REASON_LIMIT, Compiled
@@ -25,7 +27,7 @@ _DIVISIBLE = [["tt.divisibility", 16]]
 _MEMORY = re.compile(r"\b(ld|st)\.global(?:\.[a-zA-Z_:0-9]+)*?(?:\.v(\d))?\.[bsuf](\d+)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^;]*?,\s*(?:0x)?([0-9a-fA-F]+)\b")
 _TENSOR_CORES = (("tcgen05.mma", "tcgen05"), ("wgmma.mma_async", "wgmma"), ("mma.sync", "mma.sync"))
-_USED = re.compile(r"Used (\d+) registers")
+_REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -42,6 +44,12 @@ class Builder:
         self._path.write_text(source)
         self._names: dict[str, Any] = {"__name__": "submission", "__file__": str(self._path)}
         self._fault = ""
+        # Triton's own store is of no use beside ours, and its key is a digest of half a gigabyte of library: a second
+        # of each process.  Here nothing is ever looked up in it, so any key will do; Triton's own workers replace it so.
+        knobs.cache.dir = str(Path(self._folder.name) / "cache")
+        knobs.compilation.always_compile = True
+        cache.triton_key = lambda: triton.__version__
+        knobs.nvidia.dump_ptxas_log = True
         try:
             exec(compile(kernel_module(source), str(self._path), "exec"), self._names)
         except Exception as problem:
@@ -67,9 +75,10 @@ class Builder:
                 )
                 if value is not None
             }
-            made: Any = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                made: Any = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
             ptx = made.asm["ptx"]
-            registers, spilled = self._assembled(ptx, target)
+            registers, spilled = _used(printed.getvalue())
         except _Refused as problem:
             return Compiled(signature.kernel, target, place, False, str(problem))
         except Exception as problem:
@@ -150,26 +159,6 @@ class Builder:
             raise _Refused(f"{name} is not a @triton.jit function that can be compiled by itself")
         return found
 
-    def _assembled(self, ptx: str, target: int) -> tuple[int, int]:
-        """Registers a thread and bytes spilled, from the assembler's own account."""
-        path = Path(self._folder.name) / "kernel.ptx"
-        path.write_text(ptx)
-        done = subprocess.run(
-            [
-                get_ptxas(target).path,
-                "-v",
-                f"--gpu-name={sm_arch_from_capability(target)}",
-                str(path),
-                "-o",
-                "/dev/null",
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        used, spills = _USED.search(done.stderr), _SPILLS.search(done.stderr)
-        return int(used.group(1)) if used else 0, sum(map(int, spills.groups())) if spills else 0
-
     def _reason(self, problem: Exception) -> str:
         """The compiler's own words, without paths of this machine."""
         text = ""
@@ -181,6 +170,14 @@ class Builder:
             step = step.__cause__
         text = text.replace(str(self._path), "your file").replace(self._folder.name, "")
         return text if len(text) <= _REASON_LIMIT else text[:_REASON_LIMIT] + " ..."
+
+
+def _used(log: str) -> tuple[int, int]:
+    """Registers a thread and bytes spilled, from the assembler's own account."""
+    registers = [int(count) for count in _REGISTERS.findall(log)]
+    if not registers:
+        raise _Refused(f"the assembler does not say how many registers it used: {log[:_REASON_LIMIT]}")
+    return max(registers), sum(int(stored) + int(loaded) for stored, loaded in _SPILLS.findall(log))
 
 
 def _widths(ptx: str) -> tuple[dict[int, int], dict[int, int]]:
