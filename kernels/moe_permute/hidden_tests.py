@@ -243,8 +243,12 @@ def test_bytes_at_the_cost_shape(submission, rng):
 def test_it_compiles_for_real_gpus(submission, rng):
     reports = []
     for T, E, k in ((256, 64, 2), (37, 10, 3)):
-        logits = distinct(rng, T, E)
-        (_, indices, _, _), report = routed(submission, logits, k)
-        same(indices, chosen(logits, k)[1], says=f"({T}, {E}), k = {k}")
+        logits = distinct(rng, T, E, scale=0.3)
+        (weights, indices, order, offsets), report = routed(submission, logits, k)
+        expected = sorted_slots(chosen(logits, k)[1], E)
+        same(indices, chosen(logits, k)[1], says=f"indices of ({T}, {E}), k = {k}")
+        close(weights, chosen(logits, k)[0], says=f"weights of ({T}, {E}), k = {k}")
+        same(order, expected[0], says=f"order of ({T}, {E}), k = {k}")
+        same(offsets, expected[1], says=f"offsets of ({T}, {E}), k = {k}")
         reports.append(report)
     compiles(reports)
