@@ -227,6 +227,16 @@ def test_the_defaults_are_t5_s(submission, rng):
 
 
 @part(2)
+def test_a_long_text_is_sampled_all_over(submission, rng):
+    # 600 spans; a sampler that chooses places among the first few hundred leaves the rest of the text without any.
+    spans = submission.sample_spans(length=12_000, generator=rng.generator(), noise_density=0.15, mean_span=3.0)
+    counts = (sum(end - start for start, end in spans), len(spans))
+    same(counts, (1800, 600), says="(noise tokens, spans) of 12,000 tokens, arguments by name")
+    late = any(start >= 6000 for start, _ in spans)
+    check(late, "of 600 spans some start in the second half of 12,000 tokens", seen=late)
+
+
+@part(2)
 def test_one_noise_token_at_least(submission, rng):
     generator = rng.generator()
     cases = [(2, 0.15), (3, 0.15), (2, 0.01), (9, 0.02), (30, 0.01)]
