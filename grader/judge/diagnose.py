@@ -49,6 +49,10 @@ class VariantRuns:
             self._ended[key] = run_own_test(self._pack, source, test, self.seed, self._device)
         return self._ended[key]
 
+    def faulty_tests(self) -> dict[str, str]:
+        """The tests that were themselves at fault in some run, with what they did wrong."""
+        return {end.test.id: end.test_bug for end in self._ended.values() if end.at_fault}
+
     def _source(self, mistakes: Sequence[Mistake]) -> str | None:
         key = _key(mistakes)
         if key not in self._sources:
@@ -89,20 +93,25 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
     )
 
 
-def tests_to_name(pack: Pack, mistake: Mistake, tests: Iterable[HiddenTest], runs: VariantRuns) -> int | None:
-    """How many of the tests, in their order, it takes for a mistake's own variant to be named; None if all are too few.
+def tests_to_name(
+    pack: Pack, mistake: Mistake, tests: Iterable[HiddenTest], runs: VariantRuns
+) -> list[HiddenTest] | None:
+    """Which of the tests, run in their order, it takes to name a mistake's own variant; None if all are too few.
 
-    After so many no rival is left that ends them as the variant does, so none explains all that it fails without
-    failing what it passes, whatever the other tests say.
+    After them no rival is left that ends them as the variant does, so none explains all that it fails without failing
+    what it passes, whatever the other tests say.
     """
     rivals = [other for other in pack.mistakes if other != mistake and _judged(pack, other) and runs.exists(other)]
     spoken = False
-    for count, test in enumerate(tests, start=1):
+    telling: list[HiddenTest] = []
+    for test in tests:
         end = runs.ended(test, mistake)
-        spoken = spoken or _speaks(end)
-        rivals = [rival for rival in rivals if _could_be(runs.ended(test, rival), end)]
+        left = [rival for rival in rivals if _could_be(runs.ended(test, rival), end)]
+        if len(left) < len(rivals) or (_speaks(end) and not spoken):
+            telling.append(test)
+        rivals, spoken = left, spoken or _speaks(end)
         if spoken and not rivals:
-            return count
+            return telling
     return None
 
 

@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import multiprocessing
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
@@ -45,9 +44,8 @@ class Finding(msgspec.Struct, frozen=True):
 def prove(exercise: Exercise, submissions: Path, seeds: range, jobs: int = 1) -> list[Finding]:
     """Check everything the content format promises about an exercise.
 
-    Under the first seed all tests are run on all mistakes.  Under the others a mistake is run on as few of the tests
-    that it failed before as it takes to name it: whoever else explains all that it fails explains these as well, so who
-    is named by some is named by all.
+    A mistake is run on as few tests as it takes to name it, the quickest first: whoever else explains all that it fails
+    explains these as well, so who is named by some is named by all.
 
     Args:
         exercise: the exercise.
@@ -59,21 +57,23 @@ def prove(exercise: Exercise, submissions: Path, seeds: range, jobs: int = 1) ->
         ContentError: the exercise cannot be loaded.
     """
     pack = load_pack(exercise, read_mistakes(exercise))
-    done: list[list[Finding]] = []
+    shares = [slice(share, None, jobs) for share in range(jobs)]
     with _workers(pack, jobs) as submit:
-        first = [submit(_prove_names, submissions, seeds.start, slice(share, None, jobs)) for share in range(jobs)]
-        begun = [submit(_prove_passes, submissions, seed) for seed in seeds]
+        passes = [submit(_prove_passes, submissions, seed) for seed in seeds]
+        found = [submit(_prove_wrong, submissions, seeds.start, share) for share in shares]
         if exercise.track != "kernels":  # a kernel's cost is one of its tests
-            begun.append(submit(_prove_costs, submissions, seeds.start))
-        failed = dict(itertools.chain.from_iterable(future.result()[1].items() for future in first))
-        begun += [submit(_prove_names_again, seed, failed) for seed in seeds[1:]]
-        done = [*(future.result()[0] for future in first), *(future.result() for future in begun)]
+            found.append(submit(_prove_costs, submissions, seeds.start))
+        seconds = passes[0].result()[1]
+        named = [submit(_prove_names, seeds.start, share, seconds, {}) for share in shares]
+        telling = dict(itertools.chain.from_iterable(future.result()[1].items() for future in named))
+        named += [submit(_prove_names, seed, slice(None), seconds, telling) for seed in seeds[1:]]
+        done = [future.result() for future in found] + [future.result()[0] for future in passes + named]
     findings: dict[tuple[str, str], Finding] = {}
     for finding in itertools.chain(*done):
         key = (finding.kind, finding.name)
         if key not in findings or findings[key].holds:
             findings[key] = finding
-    order = ("solution", "stub", "right", "mistake", "wrong", "costs", "costly")
+    order = ("solution", "stub", "right", "mistake", "wrong", "test", "costs", "costly")
     return sorted(findings.values(), key=lambda finding: order.index(finding.kind))
 
 
@@ -107,8 +107,12 @@ def _with_pack(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(_inherited[0], *arguments)
 
 
-def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
-    """Solution and right answers pass; the stub fails every test."""
+def _prove_passes(pack: Pack, submissions: Path, seed: int) -> tuple[list[Finding], dict[str, float]]:
+    """Solution and right answers pass; the stub fails every test.
+
+    Returns:
+        The findings, and how many seconds each test takes the solution.
+    """
     found: list[Finding] = []
     solution = run_own(pack, pack.solution, pack.tests, seed)
     wrong = [end for end in solution if end.outcome is not Outcome.PASSED]
@@ -120,27 +124,51 @@ def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
         ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         wrong = [end for end in ended if end.outcome is not Outcome.PASSED]
         found.append(Finding("right", path.stem, not wrong, _list_of(wrong) or "passes"))
-    return [_under(seed, finding) for finding in found]
+    return [_under(seed, finding) for finding in found], {end.test.id: end.seconds for end in solution}
 
 
 def _prove_names(
-    pack: Pack, submissions: Path, seed: int, share: slice
-) -> tuple[list[Finding], dict[str, dict[str, float]]]:
-    """A share of the mistakes, and of the wrong answers written by hand, is killed and named.
+    pack: Pack, seed: int, share: slice, seconds: dict[str, float], telling: dict[str, list[str]]
+) -> tuple[list[Finding], dict[str, list[str]]]:
+    """A share of the mistakes is killed and named.
+
+    Args:
+        pack: the exercise.
+        seed: the run seed.
+        share: which of the mistakes.
+        seconds: how long each test takes, by id.
+        telling: the tests that named each mistake under another seed, by id.
 
     Returns:
-        The findings, and the tests that kill each mistake with the seconds they took.
+        The findings, and the tests that named each mistake.
     """
     runs = VariantRuns(pack, seed)
     found: list[Finding] = []
-    failed: dict[str, dict[str, float]] = {}
+    told: dict[str, list[str]] = {}
+    used: set[str] = set()
     for mistake in _wrong(pack)[share]:
         if not runs.exists(mistake):
             found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
             continue
-        ended = [runs.ended(test, mistake) for test in pack.tests]
-        failed[mistake.id] = {end.test.id: end.seconds for end in ended if end.outcome is not Outcome.PASSED}
-        found.append(_named("mistake", mistake.id, mistake.id, pack, ended, runs))
+        # What was run for others tells most rivals apart, for nothing.
+        first = [set(telling.get(mistake.id, ())), used]
+        tests = sorted(pack.tests, key=lambda test: (*(test.id not in some for some in first), seconds[test.id]))
+        named_by = tests_to_name(pack, mistake, tests, runs)
+        if named_by is None:
+            ended = [runs.ended(test, mistake) for test in pack.tests]
+            found.append(_under(seed, _named("mistake", mistake.id, mistake.id, pack, ended, runs)))
+            continue
+        told[mistake.id] = [test.id for test in named_by]
+        used.update(told[mistake.id])
+        found.append(Finding("mistake", mistake.id, True, f"named by {', '.join(told[mistake.id])}"))
+    found += [Finding("test", test, False, f"is itself at fault: {bug}") for test, bug in runs.faulty_tests().items()]
+    return found, told
+
+
+def _prove_wrong(pack: Pack, submissions: Path, seed: int, share: slice) -> list[Finding]:
+    """A share of the wrong answers written by hand is killed and named."""
+    runs = VariantRuns(pack, seed)
+    found: list[Finding] = []
     for path in sorted(submissions.glob("wrong/*.py"))[share]:
         expected = "" if path.stem.startswith("none-") else path.stem.split("__")[0]
         costly = any(mistake.id == expected and mistake.kind == "costly" for mistake in pack.mistakes)
@@ -148,29 +176,6 @@ def _prove_names(
             continue  # its values are right; its cost is judged elsewhere
         ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         found.append(_named("wrong", path.stem, expected, pack, ended, runs))
-    return found, failed
-
-
-def _prove_names_again(pack: Pack, seed: int, failed: dict[str, dict[str, float]]) -> list[Finding]:
-    """Every mistake is killed and named under another seed: by some of the tests it failed before, or else by all."""
-    runs = VariantRuns(pack, seed)
-    popular = Counter(itertools.chain.from_iterable(failed.values()))
-    tests = {test.id: test for test in pack.tests}
-    used: list[str] = []
-    found: list[Finding] = []
-    for mistake in _wrong(pack):
-        if mistake.id not in failed:
-            continue  # said under the first seed
-        # What was run for others comes first: it tells most rivals apart, for nothing.
-        seconds = failed[mistake.id]
-        more = sorted(seconds.keys() - used, key=lambda name: seconds[name] / popular[name])
-        count = tests_to_name(pack, mistake, [tests[name] for name in used + more], runs)
-        if count is not None:
-            used += more[: max(count - len(used), 0)]
-            found.append(Finding("mistake", mistake.id, True, f"killed by {len(seconds)}"))
-        else:
-            ended = [runs.ended(test, mistake) for test in pack.tests]
-            found.append(_under(seed, _named("mistake", mistake.id, mistake.id, pack, ended, runs)))
     return found
 
 
@@ -191,7 +196,7 @@ def _named(kind: str, name: str, expected: str, pack: Pack, ended: list[Ended], 
     killers = [end for end in ended if end.outcome is not Outcome.PASSED]
     if not killers:
         return Finding(kind, name, False, "PASSES every test")
-    broken = [end for end in ended if end.test_bug and end.outcome is Outcome.ERROR]
+    broken = [end for end in ended if end.at_fault]
     if broken:
         return Finding(kind, name, False, f"the test itself is at fault: {_list_of(broken)}")
     names = [diagnosis.mistake for diagnosis in diagnose(pack, ended, runs)]

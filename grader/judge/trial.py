@@ -62,6 +62,11 @@ class Ended:
     test_bug: str = ""
     """What the test itself did wrong (its own exception), where nothing of the learner's explains it."""
 
+    @property
+    def at_fault(self) -> bool:
+        """Whether the test used the kit wrongly, whatever the submission does."""
+        return bool(self.test_bug) and self.outcome is Outcome.ERROR
+
 
 def run_test(pack: Pack, test: HiddenTest, submission: Submission, run_seed: int, device: str = "cpu") -> Ended:
     """Run one test against a loaded submission.  Never raises for what the submission does."""

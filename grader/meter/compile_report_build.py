@@ -45,7 +45,7 @@ class Builder:
         self._names: dict[str, Any] = {"__name__": "submission", "__file__": str(self._path)}
         self._fault = ""
         # Triton's own store is of no use beside ours, and its key is a digest of half a gigabyte of library: a second
-        # of each process.  Here nothing is ever looked up in it, so any key will do; Triton's own workers replace it so.
+        # of each process.  Nothing is ever looked up in it here, so any key will do; Triton's workers replace it so.
         knobs.cache.dir = str(Path(self._folder.name) / "cache")
         knobs.compilation.always_compile = True
         cache.triton_key = lambda: triton.__version__
