@@ -1,8 +1,8 @@
 """Compile the kernels of a file for real GPUs, with no GPU and no driver, and say what came out.
 
-The work is done in a process of its own (``python -m grader.meter.compile_report``): Triton's interpreter, once
+The work is done in a process for each target (``python -m grader.meter.compile_report``): Triton's interpreter, once
 imported, compiles nothing, and a compiler that crashes must not take the judge along.  One JSON request on standard
-input, one JSON line per compiled kernel and target on standard output.  The learner's file is not run there: only its
+input, one JSON line per compiled kernel on standard output.  The learner's file is not run there: only its
 kernels and the constants they need are taken from it (``compile_report_source``).
 """
 
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -109,7 +110,7 @@ class Request(msgspec.Struct, frozen=True):
 
     source: str
     signatures: tuple[LaunchSignature, ...]
-    targets: tuple[int, ...]
+    target: int
 
 
 def compile_kernels(
@@ -132,14 +133,18 @@ def compile_kernels(
     wanted = tuple(dict.fromkeys(signatures))
     store = _Store(source)
     found = {key: one for key in _keys(wanted, targets) if (one := store.get(wanted[key[0]], key[1])) is not None}
-    missing = [key for key in _keys(wanted, targets) if key not in found]
-    if missing:
-        places = sorted({place for place, _ in missing})
-        asked = Request(source, tuple(wanted[place] for place in places), tuple(sorted({t for _, t in missing})))
-        for one in _run(asked, seconds):
-            key = (places[one.signature], one.target)
-            found[key] = msgspec.structs.replace(one, signature=key[0])
-            store.put(wanted[key[0]], found[key])
+    missing = {target: [place for place in range(len(wanted)) if (place, target) not in found] for target in targets}
+    with ThreadPoolExecutor(max(1, len(missing))) as pool:  # the targets side by side, each in a process of its own
+        runs = {
+            target: pool.submit(_run, Request(source, tuple(wanted[place] for place in places), target), seconds)
+            for target, places in missing.items()
+            if places
+        }
+    for target, run in runs.items():
+        for one in run.result():
+            place = missing[target][one.signature]
+            found[place, target] = msgspec.structs.replace(one, signature=place)
+            store.put(wanted[place], found[place, target])
     return CompileReport(tuple(found[key] for key in _keys(wanted, targets) if key in found))
 
 
@@ -176,11 +181,10 @@ def _run(request: Request, seconds: float) -> list[Compiled]:
     except OSError as problem:
         raise GraderFault(f"the compiling process cannot be started: {problem}") from problem
     answers = [msgspec.json.decode(line, type=Compiled) for line in output.splitlines() if line.startswith(b"{")]
-    seen = {(one.signature, one.target) for one in answers}
-    for place, target in _keys(request.signatures, request.targets):
-        if (place, target) not in seen:
-            kernel = request.signatures[place].kernel
-            answers.append(Compiled(kernel, target, place, False, ended))
+    answered = {one.signature for one in answers}
+    for place, signature in enumerate(request.signatures):
+        if place not in answered:
+            answers.append(Compiled(signature.kernel, request.target, place, False, ended))
     return answers
 
 
@@ -248,9 +252,8 @@ def main() -> None:
 
     with Builder(request.source) as builder:
         for place, signature in enumerate(request.signatures):
-            for target in request.targets:
-                answers.write(json.dumps(msgspec.to_builtins(builder.build(signature, target, place))) + "\n")
-                answers.flush()
+            answers.write(json.dumps(msgspec.to_builtins(builder.build(signature, request.target, place))) + "\n")
+            answers.flush()
 
 
 if __name__ == "__main__":
