@@ -58,16 +58,18 @@ def prove(exercise: Exercise, submissions: Path, seeds: range, jobs: int = 1) ->
     """
     pack = load_pack(exercise, read_mistakes(exercise))
     shares = [slice(share, None, jobs) for share in range(jobs)]
+    # Before the others: they need to know what a test takes, and find the solution's kernels compiled.
+    solution, seconds = _prove_solution(pack, seeds.start)
     with _workers(pack, jobs) as submit:
-        passes = [submit(_prove_passes, submissions, seed) for seed in seeds]
-        found = [submit(_prove_wrong, submissions, seeds.start, share) for share in shares]
-        if exercise.track != "kernels":  # a kernel's cost is one of its tests
-            found.append(submit(_prove_costs, submissions, seeds.start))
-        seconds = passes[0].result()[1]
         named = [submit(_prove_names, seeds.start, share, seconds, {}) for share in shares]
+        begun = [submit(_prove_passes, submissions, seed) for seed in seeds]
+        begun += [submit(_prove_wrong, submissions, seeds.start, share) for share in shares]
+        if exercise.track != "kernels":  # a kernel's cost is one of its tests
+            begun.append(submit(_prove_costs, submissions, seeds.start))
+        both = [submit(_prove_solution, seed) for seed in seeds[1:]]
         telling = dict(itertools.chain.from_iterable(future.result()[1].items() for future in named))
-        named += [submit(_prove_names, seed, slice(None), seconds, telling) for seed in seeds[1:]]
-        done = [future.result() for future in found] + [future.result()[0] for future in passes + named]
+        both += [submit(_prove_names, seed, slice(None), seconds, telling) for seed in seeds[1:]] + named
+        done = [solution, *(future.result() for future in begun), *(future.result()[0] for future in both)]
     findings: dict[tuple[str, str], Finding] = {}
     for finding in itertools.chain(*done):
         key = (finding.kind, finding.name)
@@ -107,24 +109,28 @@ def _with_pack(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(_inherited[0], *arguments)
 
 
-def _prove_passes(pack: Pack, submissions: Path, seed: int) -> tuple[list[Finding], dict[str, float]]:
-    """Solution and right answers pass; the stub fails every test.
+def _prove_solution(pack: Pack, seed: int) -> tuple[list[Finding], dict[str, float]]:
+    """The solution passes.
 
     Returns:
-        The findings, and how many seconds each test takes the solution.
+        The finding, and how many seconds each test takes, by id.
     """
-    found: list[Finding] = []
-    solution = run_own(pack, pack.solution, pack.tests, seed)
-    wrong = [end for end in solution if end.outcome is not Outcome.PASSED]
-    found.append(Finding("solution", "passes", not wrong, _list_of(wrong) or f"{len(solution)} tests"))
+    ended = run_own(pack, pack.solution, pack.tests, seed)
+    wrong = [end for end in ended if end.outcome is not Outcome.PASSED]
+    finding = Finding("solution", "passes", not wrong, _list_of(wrong) or f"{len(ended)} tests")
+    return [_under(seed, finding)], {end.test.id: end.seconds for end in ended}
+
+
+def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
+    """Right answers pass; the stub fails every test."""
     stub = run_own(pack, stub_text(pack.exercise, pack.solution), pack.tests, seed)
     passed = [end for end in stub if end.outcome is Outcome.PASSED]
-    found.append(Finding("stub", "fails", not passed, _list_of(passed) or "every test"))
+    found = [Finding("stub", "fails", not passed, _list_of(passed) or "every test")]
     for path in sorted(submissions.glob("right/*.py")):
         ended = run_own(pack, path.read_text(encoding="utf-8"), pack.tests, seed)
         wrong = [end for end in ended if end.outcome is not Outcome.PASSED]
         found.append(Finding("right", path.stem, not wrong, _list_of(wrong) or "passes"))
-    return [_under(seed, finding) for finding in found], {end.test.id: end.seconds for end in solution}
+    return [_under(seed, finding) for finding in found]
 
 
 def _prove_names(
