@@ -125,7 +125,7 @@ class SpeedJudge:
         try:
             with self._sides() as sides:
                 comparisons = {size: self._compare(sides, _sized(benchmark, size), False) for size in benchmark.sizes}
-                most = {size: comparisons[size].most_repetitions() for size in benchmark.sizes}
+                most = {size: min(MAX_REPETITIONS, each.most_repetitions()) for size, each in comparisons.items()}
                 found = measure_growth(
                     lambda size, repetitions, draw: comparisons[size].sample_mine(repetitions, draw),
                     benchmark.sizes,

@@ -36,6 +36,8 @@ CHECKED = 0.5
 """The share of samples of which one answer is looked at."""
 PARALLEL = 1.3
 """CPU time over charged time from which the work of a side did not run on one thread."""
+STOP_SECONDS = 0.1
+"""A process that is asked to stop is waited for so long."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 Callee = RemoteFunction | RemoteMethod | RemoteObject
@@ -72,10 +74,11 @@ class TimedSide:
             TestFault: a call raised, or the host ended.
             GraderFault: the same of a trusted host.
         """
-        self._signal(signal.SIGCONT)
+        # Before the host may run: what it waits from then on is taken off, so it must be on the clock.
+        waited_ns = waiting_ns(self._host.pid)
+        begin_ns = time.perf_counter_ns()
+        self.resume()
         try:
-            waited_ns = waiting_ns(self._host.pid)
-            begin_ns = time.perf_counter_ns()
             reply = self._host.ask(request, time.monotonic() + self._seconds)
             wall_ns = time.perf_counter_ns() - begin_ns
             # A busy machine keeps long samples waiting and lets short ones through: that is no ratio of work.
@@ -85,7 +88,7 @@ class TimedSide:
                 raise Overdue(int(self._seconds * 1e9)) from None
             raise self._fault(f"the process of the timed code ended: {lost.detail}") from None
         finally:
-            self._signal(signal.SIGSTOP)
+            self.stop()
         if isinstance(reply, wire.Raised):
             raise self._fault(f"a timed call raised {reply.type_name}: {reply.message}")
         if not isinstance(reply, wire.TimedRun) or len(reply.fingerprints) != len(request.turns):
@@ -100,13 +103,13 @@ class TimedSide:
         Raises:
             TestFault: it is not the one that was there when the clock stopped.
         """
-        self._signal(signal.SIGCONT)
+        self.resume()
         try:
             reply = self._host.ask(wire.TimedAnswer(place), time.monotonic() + self._seconds)
         except HostLost as lost:
             raise self._fault(f"the process of the timed code ended: {lost.detail}") from None
         finally:
-            self._signal(signal.SIGSTOP)
+            self.stop()
         if isinstance(reply, wire.Returned):
             value = Submission(_Nobody())._value(reply.value)
             if fingerprint(value) == self._fingerprints[place]:
@@ -137,6 +140,21 @@ class TimedSide:
         return (
             GraderFault(f"the reference's speed cannot be measured: {message}") if self._trusted else TestFault(message)
         )
+
+    def resume(self) -> None:
+        """Let the host run."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Stop the host, and see that it has stopped.
+
+        On a busy machine it first waits for a processor, to notice; the kernel would book that wait within the next
+        call, which would be credited with it.
+        """
+        self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS
+        while state_of(self._host.pid) == "R" and time.monotonic() < deadline:
+            time.sleep(50e-6)
 
     def _signal(self, number: int) -> None:
         if self._host.pid > 0:
@@ -296,6 +314,14 @@ def descendants(pid: int) -> set[int]:
         found.update(below)
         waiting += below
     return found
+
+
+def state_of(pid: int) -> str:
+    """A process's state as a letter (proc(5)), or nothing where it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def waiting_ns(pid: int) -> int:

@@ -9,6 +9,7 @@ exponent is simply computed.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -16,14 +17,21 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from grader.meter.paired import FIRST_LOOK, MIN_SAMPLE_NS, Overdue, interval_of_mean, share_of_error, verdict_of
+from grader.meter.paired import (
+    FIRST_LOOK,
+    MAX_REPETITIONS,
+    MIN_SAMPLE_NS,
+    Overdue,
+    interval_of_mean,
+    repetitions_for,
+    share_of_error,
+    verdict_of,
+)
 from grader.model import SpeedVerdict
 
 SizedSample = Callable[[int, int, int], int]
 """``sample(size, repetitions, draw) -> ns``: run the work at ``size``, ``repetitions`` times, on fresh
 inputs made from ``draw``."""
-
-MAX_REPETITIONS = 1024
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -86,7 +94,7 @@ def measure_growth(
         sizes: at least three sizes, each usually twice the last.
         limit: the exponent that must not be reached; with a reference, how much larger than the
             reference's it may be.
-        budget_seconds: wall time for everything.
+        budget_seconds: wall time for everything; a first round that does not fit gets as much again.
         rng: order of the rounds and bootstrap draws.
         reference: where given, the exponent is that of the ratio to it, measured next to each sample: what
             every implementation pays (calls, transfers, caches that overflow) cancels.
@@ -98,15 +106,31 @@ def measure_growth(
         raise ValueError(f"growth needs at least three rising sizes, not {list(sizes)}")
     start_ns = clock_ns()
     end_ns = start_ns + int(budget_seconds * 1e9)
+
+    def in_time(size: int, repetitions: int, draw: int) -> int:
+        if clock_ns() - start_ns > 2e9 * budget_seconds:
+            raise Overdue(clock_ns() - start_ns)
+        return sample(size, repetitions, draw)
+
     weights = _weights(sizes)
     slopes: list[float] = []
     halves: list[float] = []
     logs = np.zeros(len(sizes))
     look, draw = 1, 0
     try:
-        repetitions = _repetitions(reference or sample, sizes, min_sample_ns, max_repetitions)
-        side = _Side(sample, sizes, repetitions)
-        side.warm_up()
+        # From the trusted side where there is one; both sides take as many.
+        trusted = reference or sample
+        repetitions = [
+            repetitions_for(functools.partial(trusted, size), min_sample_ns, max_repetitions(size))[0] for size in sizes
+        ]
+        # A slow submission gets shorter samples rather than fewer rounds than a first look needs.  Its first calls may
+        # have been slow for once (imports, compilation).
+        for draw in (-3, -4):
+            calls_ns = [in_time(size, 1, draw) for size in sizes]
+        rounds_ns = 2 * FIRST_LOOK * sum(count * call_ns for count, call_ns in zip(repetitions, calls_ns, strict=True))
+        affordable = 0.5e9 * budget_seconds / max(1, rounds_ns)
+        repetitions = [max(1, int(count * min(1.0, affordable))) for count in repetitions]
+        side = _Side(in_time, sizes, repetitions)
         other = None if reference is None else _Side(reference, sizes, repetitions)
         while True:
             order = list(range(len(sizes)))
@@ -161,29 +185,12 @@ class _Side:
     def __init__(self, sample: SizedSample, sizes: Sequence[int], repetitions: Sequence[int]) -> None:
         self._sample, self._sizes, self._repetitions = sample, sizes, repetitions
 
-    def warm_up(self) -> None:
-        """Run every size once as it will be run."""
-        for place in range(len(self._sizes)):
-            self.log_time(place, -3)
-
     def log_time(self, place: int, draw: int) -> float:
         repetitions = self._repetitions[place]
         taken_ns = self._sample(self._sizes[place], repetitions, draw)
         if taken_ns <= 0:
             raise ValueError(f"a sample took {taken_ns} ns")
         return math.log(taken_ns / repetitions)
-
-
-def _repetitions(
-    sample: SizedSample, sizes: Sequence[int], min_sample_ns: int, most: Callable[[int], int]
-) -> list[int]:
-    """Calls per sample at each size, from the trusted side where there is one; both sides take as many."""
-    found = []
-    for size in sizes:
-        sample(size, 1, -1)
-        taken_ns = max(1, sample(size, 1, -2))
-        found.append(max(1, min(most(size), math.ceil(min_sample_ns / taken_ns))))
-    return found
 
 
 def _weights(sizes: Sequence[float]) -> np.ndarray:

@@ -117,7 +117,7 @@ def measure_pair(
         warm_b_ns = sample_b(1, -1)
         ledger.reference_ns = float(warm_b_ns)
         cold_a_ns = sample_a(1, -1)
-        repetitions, per_b_ns = _repetitions(sample_b, min_sample_ns, max_repetitions, overhead_share)
+        repetitions, per_b_ns = repetitions_for(sample_b, min_sample_ns, max_repetitions, overhead_share)
         ledger.reference_ns = per_b_ns
         # A slow A gets shorter samples rather than fewer blocks than a first look needs.  Its first call
         # may have been slow for once (imports, compilation), so a second one is looked at as well.
@@ -224,10 +224,10 @@ def _draws() -> Iterator[tuple[int, int]]:
         draw += 2
 
 
-def _repetitions(
-    sample_b: Sample, min_sample_ns: int, most: int, overhead_share: Callable[[], float]
+def repetitions_for(
+    sample_b: Sample, min_sample_ns: int, most: int, overhead_share: Callable[[], float] = lambda: 0.0
 ) -> tuple[int, float]:
-    """How many calls of B make one sample, and the time of one; A must not choose how it is measured."""
+    """How many calls of B make one sample, and the ns of one; A must not choose how it is measured."""
     repetitions, draw = 1, -2
     while True:
         # The quicker of two, so that one busy moment does not make for short samples ever after.

@@ -65,6 +65,35 @@ def test_the_budget_is_kept():
     assert work.now_ns < 3.3e9
 
 
+def test_one_sample_that_seems_to_take_no_time_does_not_make_for_endless_ones():
+    work = Work(6, 1.0, fixed_ns=0)
+    calls: list[int] = []
+
+    def sample(size: int, repetitions: int, draw: int) -> int:
+        calls.append(repetitions)
+        taken_ns = work.sample(size, repetitions, draw)
+        return 1 if len(calls) in (2, 3) else taken_ns
+
+    found = measure_growth(
+        sample, SIZES, 1.5, 10.0, np.random.default_rng(1), clock_ns=work.clock_ns, max_repetitions=lambda size: 8192
+    )
+    assert found.verdict is SpeedVerdict.PASS
+    assert max(calls) < 1000
+
+
+def test_a_submission_much_slower_than_the_reference_keeps_to_the_budget():
+    def against_a_quick_reference(unit_ns: float) -> tuple[Work, SpeedVerdict]:
+        work = Work(7, 1.0, unit_ns=unit_ns, fixed_ns=0)
+        found = work.measure(0.5, 6.0, lambda size, repetitions, draw: 2000 * size * repetitions)
+        return work, found.verdict
+
+    work, verdict = against_a_quick_reference(2e5)
+    assert work.now_ns < 7e9
+    assert verdict is SpeedVerdict.PASS
+    work, _ = against_a_quick_reference(1e7)  # 10 s a call at the largest size
+    assert work.now_ns < 2 * 6e9 + 11e9
+
+
 def test_work_that_never_finishes_fails():
     work = Work(5, 1.0)
 

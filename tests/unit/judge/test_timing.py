@@ -1,0 +1,53 @@
+"""What a timed call is charged for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from grader.host import wire
+from grader.judge import timing
+from grader.judge.timing import TimedSide
+
+
+def test_a_wait_before_the_request_is_not_taken_off_the_call(monkeypatch):
+    """The judge itself may be kept from running between waking the host and asking it; the host waits meanwhile."""
+    waited_ns = 0
+
+    def woken_late(pid, number):
+        time.sleep(0.02)
+
+    def ask(request, deadline):
+        nonlocal waited_ns
+        waited_ns += 20_000_000  # the kernel books a wait when it is over
+        time.sleep(0.005)
+        return wire.TimedRun([b""], 5_000_000)
+
+    side = TimedSide(SimpleNamespace(pid=4, ask=ask), 1.0, trusted=True)
+    monkeypatch.setattr(timing.os, "killpg", woken_late)
+    monkeypatch.setattr(timing, "waiting_ns", lambda pid: waited_ns)
+    wall_ns, _ = side.run(SimpleNamespace(turns=[0]))
+    assert wall_ns >= 5_000_000
+
+
+def test_what_was_asked_to_stop_has_stopped():
+    """Until it has, it waits for a processor, and the next call would be credited with that."""
+    busy = subprocess.Popen(
+        [sys.executable, "-c", "import os; os.setsid(); print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
+    busy.stdout.read(1)
+    side = TimedSide(SimpleNamespace(pid=busy.pid), 1.0, trusted=True)
+    states = []
+    try:
+        for _ in range(200):
+            side.resume()
+            side.stop()
+            states.append(Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()[0])
+    finally:
+        busy.kill()
+        busy.wait()
+        busy.stdout.close()
+    assert set(states) == {"T"}
