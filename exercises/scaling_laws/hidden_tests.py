@@ -48,6 +48,7 @@ def test_chinchilla_s_twenty_tokens_per_parameter(submission, rng):
 @part(1)
 def test_chinchilla_allocation_at_a_given_ratio(submission, reference, rng):
     draws = [(magnitude(rng, 18, 26), rng.uniform(30.0, 300.0)) for _ in range(4)]
+    draws.append((draws[0][0], 2 * draws[0][1]))  # the same budget at another ratio: nothing is left of the first call
     mine = [pair_of(submission.chinchilla_allocation(*draw)) for draw in draws]
     expected = [reference.chinchilla_allocation(*draw) for draw in draws]
     close(mine, expected, says="(N, D) that spend the compute at this ratio of D to N", tol=TOL)
@@ -71,6 +72,17 @@ def test_a_toy_budget_is_not_rounded_to_whole_parameters(submission, reference, 
     sizes = (rng.uniform(0.1, 0.9), rng.uniform(1.1, 1.9))
     flops = float(submission.training_flops(*sizes))
     close(flops, reference.training_flops(*sizes), says="FLOPs of sizes that are no whole numbers", tol=TOL)
+    tokens = float(submission.tokens_for(*sizes))
+    close(tokens, reference.tokens_for(*sizes), says="tokens for a size that is no whole number", tol=TOL)
+
+
+@part(1)
+def test_a_toy_reference_is_not_rounded_to_whole_parameters(submission, reference, rng):
+    draws = [(rng.uniform(2e3, 9e3), rng.uniform(20.0, 60.0), rng.uniform(500.0, 1500.0))]
+    draws.append((rng.uniform(3.0, 9.0), rng.uniform(0.1, 0.9), rng.uniform(20.0, 90.0)))
+    mine = [pair_of(submission.kaplan_allocation(*draw)) for draw in draws]
+    says = "(N, D) of a small budget, which need not be whole numbers"
+    close(mine, [reference.kaplan_allocation(*draw) for draw in draws], says=says, tol=TOL)
 
 
 @part(1)
@@ -121,12 +133,31 @@ def all_refused(call, name, good, factor, skipped=()):
     same(refused, [True] * len(refused), says=f"{name} must raise ValueError when an argument is {what}: each in turn")
 
 
+def every_two_refused(call, name, good):
+    """Every two arguments made negative: a product or a quotient of them is positive again."""
+    refused = []
+    for other in range(len(good)):
+        for one in range(other):
+            draw = list(good)
+            draw[one], draw[other] = -draw[one], -draw[other]
+            refused.append(refuses(call, *draw))
+    says = f"{name} must raise ValueError when two arguments are negative: every two in turn"
+    same(refused, [True] * len(refused), says=says)
+
+
 @part(1)
 @pytest.mark.parametrize("factor", BAD)
 @pytest.mark.parametrize("name", ["training_flops", "tokens_for", "chinchilla_allocation", "kaplan_allocation"])
 def test_non_positive_budgets_are_refused(submission, rng, name, factor):
     count = 3 if name == "kaplan_allocation" else 2
     all_refused(getattr(submission, name), name, [rng.uniform(10.0, 1000.0) for _ in range(count)], factor)
+
+
+@part(1)
+def test_two_negative_arguments_do_not_cancel(submission, rng):
+    counts = {"training_flops": 2, "tokens_for": 2, "chinchilla_allocation": 2, "kaplan_allocation": 3}
+    for name, count in counts.items():
+        every_two_refused(getattr(submission, name), name, [rng.uniform(10.0, 1000.0) for _ in range(count)])
 
 
 ROUNDED = (1.69, 406.4, 410.7, 0.34, 0.28)  # Hoffmann et al., as printed
@@ -165,6 +196,20 @@ def test_published_losses_of_chinchilla(submission):
 def test_whole_numbers_are_numbers(submission, reference):
     mine = float(submission.parametric_loss(10**9, 10**24, 2, 400, 410, 1, 2))
     close(mine, reference.parametric_loss(10**9, 10**24, 2, 400, 410, 1, 2), says="ints as arguments", tol=TOL)
+
+
+@part(2)
+def test_toy_runs_need_not_be_whole_numbers(submission, reference, rng):
+    sizes = [(rng.uniform(0.1, 0.9), rng.uniform(1.1, 1.9)), (rng.uniform(1.1, 1.9), rng.uniform(0.1, 0.9))]
+    draws = [(*size, rng.uniform(0.1, 0.9), *(rng.uniform(0.2, 1.8) for _ in range(4))) for size in sizes]
+    mine = [float(submission.parametric_loss(*draw)) for draw in draws]
+    close(mine, [reference.parametric_loss(*draw) for draw in draws], says="the loss of a toy model", tol=TOL)
+    small, balanced = rng.uniform(2e2, 9e2), rng.uniform(6e3, 9e3)
+    draws = [(small, 2.0, 900.0, 0.6, rng.uniform(0.5, 0.7)), (small, 900.0, 2.0, 0.6, rng.uniform(0.5, 0.7))]
+    draws.append((balanced, 8.0, 8.0, rng.uniform(0.4, 0.6), rng.uniform(0.4, 0.6)))
+    mine = [pair_of(submission.optimal_allocation(*draw)) for draw in draws]
+    says = "(N, D) of a small budget: not whole numbers, and one of the two may be under 1"
+    close(mine, [reference.optimal_allocation(*draw) for draw in draws], says=says, tol=TOL)
 
 
 @part(2)
@@ -211,10 +256,18 @@ def test_non_positive_optima_are_refused(submission, rng, factor):
     all_refused(submission.optimal_allocation, "optimal_allocation", good, factor)
 
 
-def law(rng, count, noise):
-    """Points around a power law, in no order."""
-    a, b = magnitude(rng, -1, 2), rng.uniform(0.2, 0.9) * rng.choice([-1, 1])
-    x = [magnitude(rng, 1, 5) for _ in range(count)]
+@part(2)
+def test_two_negative_arguments_of_a_loss_do_not_cancel(submission, rng):
+    E, A, B, alpha, beta = constants(rng)
+    good = [magnitude(rng, 5, 8), magnitude(rng, 6, 9), E, A, B, alpha, beta]
+    every_two_refused(submission.parametric_loss, "parametric_loss", good)
+    every_two_refused(submission.optimal_allocation, "optimal_allocation", [magnitude(rng, 18, 22), A, B, alpha, beta])
+
+
+def law(rng, count, noise, sign=None, low=1):
+    """Points around a power law, in no order; x from 10^low up."""
+    a, b = magnitude(rng, -1, 2), rng.uniform(0.2, 0.9) * (sign or rng.choice([-1, 1]))
+    x = [magnitude(rng, low, low + 4) for _ in range(count)]
     y = [a * value**b * math.exp(noise * rng.uniform(-1.0, 1.0)) for value in x]
     return a, b, x, y
 
@@ -227,8 +280,8 @@ def test_a_clean_law_is_recovered(submission, rng):
 
 @part(3)
 def test_noisy_points_are_fitted_by_least_squares_of_the_logs(submission, reference, rng):
-    for _ in range(2):
-        _, _, x, y = law(rng, rng.integers(6, 12), 0.8)
+    for sign in (1, -1):
+        _, _, x, y = law(rng, rng.integers(6, 12), 0.8, sign)
         says = "least squares of log y on log x, every point with the same weight"
         close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
 
@@ -254,6 +307,20 @@ def test_two_points_are_enough(submission, rng):
     a, b = rng.uniform(2.0, 9.0), rng.uniform(0.3, 0.9)
     mine = pair_of(submission.fit_power_law([high, low], [a * high**b, a * low**b]))
     close(mine, (a, b), says="the line through two points", tol=TOL)
+
+
+@part(3)
+def test_small_numbers_are_numbers_too(submission, reference, rng):
+    for low, says in ((-4, "x under 1, whose logarithms are negative"), (-14, "x of a billionth and less")):
+        _, _, x, y = law(rng, rng.integers(6, 12), 0.8, low=low)
+        close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+
+
+@part(3)
+def test_a_flat_law_has_exponent_zero(submission, rng):
+    a, count = rng.uniform(2.0, 9.0), rng.integers(3, 9)
+    mine, b = pair_of(submission.fit_power_law([magnitude(rng, 1, 5) for _ in range(count)], [a] * count))
+    close((mine, 1.0 + b), (a, 1.0), says="the same y everywhere: a is this y, b is 0", tol=TOL)
 
 
 @part(3)
@@ -285,9 +352,17 @@ def test_nothing_and_one_x_cannot_be_fitted(submission, rng):
 
 @part(3)
 def test_one_distinct_x_has_no_slope(submission, rng):
-    x, count = float(rng.integers(2, 9)), rng.integers(3, 7)
-    with raises(ValueError, says=f"{count} points, all at x = {x}"):
-        submission.fit_power_law([x] * count, [rng.uniform(1.0, 9.0) for _ in range(count)])
+    for x, count in ((rng.uniform(2.0, 9.0), 2), (1.0, rng.integers(3, 7))):
+        with raises(ValueError, says=f"{count} points, all at x = {x}"):
+            submission.fit_power_law([x] * count, [rng.uniform(1.0, 9.0) for _ in range(count)])
+
+
+@part(3)
+def test_one_distinct_x_has_no_slope_however_its_logarithms_are_rounded(submission, rng):
+    # Of three times log 6 the mean is not log 6, in whatever way they are added up; nor of five times log 7.
+    for x, count in ((6.0, 3), (7.0, 5), (rng.uniform(2.0, 9.0), 13)):
+        with raises(ValueError, says=f"{count} points, all at x = {x}"):
+            submission.fit_power_law([x] * count, [rng.uniform(1.0, 9.0) for _ in range(count)])
 
 
 @part(3)
