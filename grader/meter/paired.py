@@ -42,6 +42,9 @@ FIRST_LOOK = 6
 RESAMPLES = 4000
 MIN_SAMPLE_NS = 8_000_000
 """A sample shorter than this is repeated: waking a process costs some 50 microseconds, half a percent of it."""
+LEAST_REPETITIONS, LONG_SAMPLE_NS = 4, 32_000_000
+"""Nor does a sample hold fewer calls than this, unless it is long: the first call on arguments that have just arrived
+takes up to twice as long as the next, which of the quicker side would be a larger part."""
 MAX_REPETITIONS = 4096
 WARM_SAMPLES = 4
 NOISE_BOUND = 4.0
@@ -233,9 +236,10 @@ def repetitions_for(
         # The quicker of two, so that one busy moment does not make for short samples ever after.
         wall_ns = min(sample_b(repetitions, draw), sample_b(repetitions, draw - 1))
         taken_ns = max(1.0, wall_ns / (1 + overhead_share()))
-        if taken_ns >= min_sample_ns or repetitions >= most:
+        enough_ns = max(min_sample_ns, min(LEAST_REPETITIONS * taken_ns / repetitions, LONG_SAMPLE_NS))
+        if taken_ns >= enough_ns or repetitions >= most:
             return repetitions, taken_ns / repetitions
-        wanted = math.ceil(1.2 * repetitions * min_sample_ns / taken_ns)
+        wanted = math.ceil(1.2 * repetitions * enough_ns / taken_ns)
         repetitions = min(most, max(repetitions + 1, min(wanted, 16 * repetitions)))
         draw -= 2
 

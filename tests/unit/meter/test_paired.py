@@ -118,7 +118,12 @@ def test_the_budget_is_kept():
 def test_short_calls_are_repeated_and_long_ones_are_not():
     short = Machine(3, 20_000, 20_000).measure(1.5)
     assert short.repetitions * 20_000 > 0.7 * paired.MIN_SAMPLE_NS
-    assert Machine(3, 30e6, 30e6).measure(1.5).repetitions == 1
+    assert Machine(3, 40e6, 40e6).measure(1.5).repetitions == 1
+
+
+def test_the_first_call_of_a_sample_is_a_small_part_of_it():
+    assert Machine(3, 5e6, 5e6).measure(1.5).repetitions >= paired.LEAST_REPETITIONS
+    assert 1 < Machine(3, 12e6, 12e6).measure(1.5).repetitions <= paired.LEAST_REPETITIONS
 
 
 @pytest.mark.parametrize("a_seconds", [0.5, 2.0, 6.0, 30.0])
