@@ -37,7 +37,9 @@ CHECKED = 0.5
 PARALLEL = 1.3
 """CPU time over charged time from which the work of a side did not run on one thread."""
 QUICK_NS = 25_000_000
+"""A call shorter than this shows when it is the first after a pause."""
 WARM_UP_DRAW = 1 << 40
+"""Further from a sample's draw than samples are many."""
 STOP_SECONDS = 0.1
 """A process that is asked to stop is waited for so long."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -320,7 +322,7 @@ def descendants(pid: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = _stat(path)
         except OSError:
             continue
         if fields[0] not in ("Z", "X"):
@@ -337,9 +339,14 @@ def descendants(pid: int) -> set[int]:
 def state_of(pid: int) -> str:
     """A process's state as a letter (proc(5)), or nothing where it cannot be read."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return _stat(Path(f"/proc/{pid}/stat"))[0]
     except (OSError, IndexError):
         return ""
+
+
+def _stat(path: Path) -> list[str]:
+    """The fields of a `/proc/PID/stat` from the state on."""
+    return path.read_text().rpartition(")")[2].split()
 
 
 def waiting_ns(pid: int) -> int:
@@ -356,7 +363,7 @@ def waiting_ns(pid: int) -> int:
 def cpu_ns(pid: int) -> int:
     """CPU time of a process, its threads and the children it has awaited, 0 where it cannot be read."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = _stat(Path(f"/proc/{pid}/stat"))
         return sum(int(ticks) for ticks in fields[11:15]) * 1_000_000_000 // _TICKS_PER_SECOND
     except (OSError, ValueError, IndexError):
         return 0

@@ -125,8 +125,8 @@ def measure_growth(
         ]
         # A slow submission gets shorter samples rather than fewer rounds than a first look needs.  Its first calls may
         # have been slow for once (imports, compilation).
-        for draw in (-3, -4):
-            calls_ns = [in_time(size, 1, draw) for size in sizes]
+        for warm_draw in (-3, -4):
+            calls_ns = [in_time(size, 1, warm_draw) for size in sizes]
         rounds_ns = 2 * FIRST_LOOK * sum(count * call_ns for count, call_ns in zip(repetitions, calls_ns, strict=True))
         affordable = 0.5e9 * budget_seconds / max(1, rounds_ns)
         repetitions = [max(1, int(count * min(1.0, affordable))) for count in repetitions]

@@ -81,6 +81,20 @@ def test_one_sample_that_seems_to_take_no_time_does_not_make_for_endless_ones():
     assert max(calls) < 1000
 
 
+def test_no_inputs_are_drawn_twice():
+    work, drawn = Work(9, 1.0), []
+
+    def sample(size: int, repetitions: int, draw: int) -> int:
+        drawn.append((size, draw))
+        return work.sample(size, repetitions, draw)
+
+    def reference(size: int, repetitions: int, draw: int) -> int:
+        return work.sample(size, repetitions, draw)
+
+    measure_growth(sample, SIZES, 0.5, 10.0, np.random.default_rng(0), reference, work.clock_ns)
+    assert len(drawn) == len(set(drawn))
+
+
 def test_a_submission_much_slower_than_the_reference_keeps_to_the_budget():
     def against_a_quick_reference(unit_ns: float) -> tuple[Work, SpeedVerdict]:
         work = Work(7, 1.0, unit_ns=unit_ns, fixed_ns=0)
