@@ -61,14 +61,15 @@ def prove(exercise: Exercise, submissions: Path, seeds: range, jobs: int = 1) ->
     # Before the others: they need to know what a test takes, and find the solution's kernels compiled.
     solution, seconds = _prove_solution(pack, seeds.start)
     with _workers(pack, jobs) as submit:
-        named = [submit(_prove_names, seeds.start, share, seconds, {}) for share in shares]
+        # In one process: what was run for one mistake tells others apart.
+        named = submit(_prove_names, seeds.start, seconds, {})
         begun = [submit(_prove_passes, submissions, seed) for seed in seeds]
         begun += [submit(_prove_wrong, submissions, seeds.start, share) for share in shares]
         if exercise.track != "kernels":  # a kernel's cost is one of its tests
             begun.append(submit(_prove_costs, submissions, seeds.start))
         both = [submit(_prove_solution, seed) for seed in seeds[1:]]
-        telling = dict(itertools.chain.from_iterable(future.result()[1].items() for future in named))
-        both += [submit(_prove_names, seed, slice(None), seconds, telling) for seed in seeds[1:]] + named
+        telling = named.result()[1]
+        both += [named] + [submit(_prove_names, seed, seconds, telling) for seed in seeds[1:]]
         done = [solution, *(future.result() for future in begun), *(future.result()[0] for future in both)]
     findings: dict[tuple[str, str], Finding] = {}
     for finding in itertools.chain(*done):
@@ -134,14 +135,13 @@ def _prove_passes(pack: Pack, submissions: Path, seed: int) -> list[Finding]:
 
 
 def _prove_names(
-    pack: Pack, seed: int, share: slice, seconds: dict[str, float], telling: dict[str, list[str]]
+    pack: Pack, seed: int, seconds: dict[str, float], telling: dict[str, list[str]]
 ) -> tuple[list[Finding], dict[str, list[str]]]:
-    """A share of the mistakes is killed and named.
+    """Every mistake is killed and named.
 
     Args:
         pack: the exercise.
         seed: the run seed.
-        share: which of the mistakes.
         seconds: how long each test takes, by id.
         telling: the tests that named each mistake under another seed, by id.
 
@@ -152,7 +152,7 @@ def _prove_names(
     found: list[Finding] = []
     told: dict[str, list[str]] = {}
     used: set[str] = set()
-    for mistake in _wrong(pack)[share]:
+    for mistake in _wrong(pack):
         if not runs.exists(mistake):
             found.append(Finding("mistake", mistake.id, False, "its edits do not apply to the solution"))
             continue
