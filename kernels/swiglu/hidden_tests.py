@@ -45,7 +45,7 @@ def test_many_rows(submission, rng):
 
 @part(1)
 def test_multiples_of_64_that_are_no_whole_blocks(submission, rng):
-    for T, D in ((3, 192), (2, 2112)):
+    for T, D in ((3, 192), (2, 1536), (2, 2112), (1, 7168)):
         a, b = rng.normal(T, D), rng.normal(T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
 
@@ -54,6 +54,12 @@ def test_multiples_of_64_that_are_no_whole_blocks(submission, rng):
 def test_more_numbers_than_one_round_of_programs(submission, rng):
     a, b = rng.normal(35, 6007), rng.normal(35, 6007)
     close(submission.swiglu(a, b), gated(a, b), says="35 rows of 6007")
+
+
+@part(1)
+def test_a_row_of_many_blocks(submission, rng):
+    a, b = rng.normal(1, 33001), rng.normal(1, 33001)
+    close(submission.swiglu(a, b), gated(a, b), says="one row of 33001")
 
 
 @part(1)
@@ -83,6 +89,10 @@ def test_row_strides_of_a_and_b_differ(submission, rng):
     a, b = apart(rng, 6, 43, 3), apart(rng, 6, 43, 10)
     close(submission.swiglu(a, b), gated(a, b), says="rows of a 46 apart, rows of b 53")
     close(submission.swiglu(a.contiguous(), b), gated(a, b), says="a contiguous, rows of b 53 apart")
+    for dtype in (torch.float16, torch.bfloat16):  # an even width, but no row of a pair's or a vector's alignment
+        a, b = apart(rng, 5, 24, 1, dtype), apart(rng, 5, 24, 3, dtype)
+        close(submission.swiglu(a, b.contiguous()), gated(a, b), says=f"rows of a 25 apart, b contiguous, {dtype}")
+        close(submission.swiglu(a.contiguous(), b), gated(a, b), says=f"a contiguous, rows of b 27 apart, {dtype}")
 
 
 @part(2)
@@ -98,6 +108,10 @@ def test_large_and_heavy_tailed_values(submission, rng):
         a = (rng.normal(2, 200) * 40).to(dtype)
         b = (rng.normal(2, 200) ** 3).to(dtype)
         close(submission.swiglu(a, b), gated(a, b), says=f"a up to 150 either way, {dtype}")
+    a, b = (rng.normal(2, 200) * 1e6).bfloat16(), (rng.normal(2, 200) * 1e20).bfloat16()
+    close(submission.swiglu(a, b), gated(a, b), says="bfloat16 far beyond float16")
+    a, b = rng.uniform(-80, -78, 2, 60), rng.uniform(-2, -1, 2, 60) * 1e30
+    close(submission.swiglu(a, b), gated(a, b), says="gates around 1e-33 times b around 1e30")
     a, b = rng.normal(2, 77) + 1e4, rng.normal(2, 77)
     close(submission.swiglu(a, b), gated(a, b), says="a around +10000")
     close(submission.swiglu(-a, b) + b, b, says="a around -10000 gives 0, so adding b gives b", trivial_ok=True)
