@@ -59,7 +59,8 @@ def test_widths_whose_half_is_no_power_of_two(submission, rng):
 
 @part(1)
 def test_many_heads(submission, rng):
-    rotates(submission, *inputs(rng, 2, 65, 17, 4), says="65 and 17 heads")
+    for T, H, H_kv in ((2, 65, 17), (1, 2, 131)):
+        rotates(submission, *inputs(rng, T, H, H_kv, 4), says=f"{H} and {H_kv} heads")
 
 
 @part(1)
@@ -73,6 +74,17 @@ def test_an_angle_of_zero_changes_nothing(submission, rng):
     q, k, cos, sin = inputs(rng, 4, 3, 2, 12)
     cos[2], sin[2] = 1, 0
     rotates(submission, q, k, cos, sin, says="token 2 stays")
+
+
+@part(1)
+def test_a_right_angle_exchanges_the_halves(submission, rng):
+    q, k, cos, sin = inputs(rng, 3, 3, 2, 12)
+    q[:, :, :6] *= 1e6
+    cos[:], sin[:] = 0, rng.choice([1, -1]) * rng.uniform(0.6, 0.8)  # scaled: three quarter turns are not one backwards
+    expected = turned(q, cos, sin)
+    rotates(submission, q, k, cos, sin, says="90 degrees")
+    says = "90 degrees: the new first half is the old second one, whose numbers are small beside their partners"
+    close(q[:, :, :6], expected[:, :, :6], says=says, trivial_ok=True)
 
 
 @part(1)
@@ -122,6 +134,8 @@ def test_large_and_heavy_tailed_values(submission, rng):
         q, k, cos, sin = inputs(rng, 2, 3, 2, 24)
         q, k = (q + 1e4).to(dtype), (k**5).to(dtype)
         rotates(submission, q, k, cos, sin, says=f"+10000 and heavy tails, {dtype}")
+    q, k, cos, sin = inputs(rng, 2, 3, 2, 24)
+    rotates(submission, (q * 1e6).bfloat16(), (k * 1e30).bfloat16(), cos, sin, says="bfloat16 far beyond float16")
 
 
 @part(2)
@@ -147,6 +161,20 @@ def test_products_that_nearly_cancel(submission, rng):
         for mine, wanted in zip((q, k), expected, strict=True):
             close(mine[:, :, :8], wanted[:, :, :8], says=f"the first half at 45 degrees, {dtype}", trivial_ok=True)
             close(mine[:, :, 8:], wanted[:, :, 8:], says=f"the second half at 45 degrees, {dtype}", trivial_ok=True)
+
+
+@part(2)
+def test_angles_keep_their_digits(submission, rng):
+    # Equal halves near 45 degrees: the first half becomes u (cos - sin), a difference that half precision cannot tell.
+    for dtype in (torch.float16, torch.bfloat16):
+        q, k = (rng.integers(200, 256, 3, H, 8).to(dtype).repeat(1, 1, 2) for H in (4, 2))
+        angle = math.pi / 4 + rng.uniform(0.0005, 0.0015, 3, 8)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        expected = turned(q, cos, sin), turned(k, cos, sin)
+        submission.mutating().rope_(q, k, cos, sin)
+        for mine, wanted in zip((q, k), expected, strict=True):
+            says = f"float32 angles near 45 degrees, equal halves, {dtype}"
+            close(mine[:, :, :8], wanted[:, :, :8], says=says, trivial_ok=True)
 
 
 @part(2)
