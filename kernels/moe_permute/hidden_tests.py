@@ -123,11 +123,45 @@ def test_logits_far_below_zero(submission, rng):
     same(indices, chosen(moved, 4)[1], says="logits around -10000")
     close(weights, chosen(moved, 4)[0], says="logits around -10000")
     # A router that forbids experts by a large negative number: fewer than k are left.
-    logits[:, [0, 2, 3, 5, 7, 8]] *= 1e30
-    logits[:, [0, 2, 3, 5, 7, 8]] -= 1e31
-    (weights, indices, _, _), _ = routed(submission, logits, 8)
-    same(indices, chosen(logits, 8)[1], says="six experts forbidden by -1e31, eight chosen")
-    close(weights, chosen(logits, 8)[0], says="six experts forbidden by -1e31, eight chosen")
+    forbidden = [0, 2, 3, 5, 7, 8]
+    low = logits.clone()
+    low[:, forbidden] = logits[:, forbidden] * 1e30 - 1e31
+    (weights, indices, _, _), _ = routed(submission, low, 8)
+    same(indices, chosen(low, 8)[1], says="six experts forbidden by -1e31, eight chosen")
+    close(weights, chosen(low, 8)[0], says="six experts forbidden by -1e31, eight chosen")
+    low[:, forbidden] = torch.finfo(torch.float32).min
+    (weights, indices, _, _), _ = routed(submission, low, 8)
+    same(indices, chosen(low, 8)[1], says="six experts forbidden by the lowest float32, eight chosen")
+    close(weights, chosen(low, 8)[0], says="six experts forbidden by the lowest float32, eight chosen")
+
+
+@part(1)
+def test_tokens_at_different_levels(submission, rng):
+    logits = distinct(rng, 9, 7, scale=0.3)
+    logits += (rng.permutation(9).float() - 4)[:, None] * 150
+    (weights, indices, _, _), _ = routed(submission, logits, 3)
+    same(indices, chosen(logits, 3)[1], says="one token's logits lie hundreds above another's")
+    close(weights, chosen(logits, 3)[0], says="one token's logits lie hundreds above another's")
+
+
+@part(1)
+def test_logits_that_differ_in_their_last_bits(submission, rng):
+    ranks = rng.uniform(0, 1, 4, 11).argsort(dim=1).float()
+    logits = (1 + ranks * 2.0**-23) * torch.tensor([1.0, -4.0, 2.0**12, -(2.0**-9)], device=ranks.device)[:, None]
+    (_, indices, _, _), _ = routed(submission, logits, 5)
+    same(indices, chosen(logits, 5)[1], says="logits one unit in the last place apart are no tie")
+
+
+@part(1)
+def test_more_than_a_thousand_experts(submission, rng):
+    logits = distinct(rng, 3, 1030, scale=0.1)
+    logits[0, 1027] += 200
+    expected = sorted_slots(chosen(logits, 3)[1], 1030)
+    (weights, indices, order, offsets), _ = routed(submission, logits, 3)
+    same(indices, chosen(logits, 3)[1], says="3 of 1030 experts")
+    close(weights, chosen(logits, 3)[0], says="3 of 1030 experts")
+    same(order, expected[0], says="nine slots by 1030 experts")
+    same(offsets, expected[1], says="nine slots by 1030 experts")
 
 
 @part(1)
@@ -148,7 +182,7 @@ def test_a_bad_k_is_refused(submission, rng):
 
 @part(2)
 def test_order_and_offsets(submission, rng):
-    for T, E, k in ((6, 4, 2), (37, 8, 2), (23, 5, 3)):
+    for T, E, k in ((6, 4, 2), (37, 8, 2), (23, 5, 3), (6, 4, 2)):  # a size comes back with other logits
         logits = distinct(rng, T, E)
         expected = sorted_slots(chosen(logits, k)[1], E)
         (_, _, order, offsets), _ = routed(submission, logits, k)
@@ -187,7 +221,7 @@ def test_one_expert_takes_every_token(submission, rng):
 
 @part(2)
 def test_more_tokens_than_a_block_holds(submission, rng):
-    for T, E, k in ((300, 6, 2), (129, 3, 2), (257, 9, 1), (1100, 3, 1), (90, 19, 7)):
+    for T, E, k in ((300, 6, 2), (129, 3, 2), (257, 9, 1), (1100, 3, 2), (90, 19, 7)):
         logits = distinct(rng, T, E)
         expected = sorted_slots(chosen(logits, k)[1], E)
         (_, indices, order, offsets), _ = routed(submission, logits, k)
