@@ -32,7 +32,7 @@ def test_a_single_number(submission, rng):
 
 @part(1)
 def test_rows_longer_than_a_block(submission, rng):
-    for T, D in ((2, 1023), (1, 1025), (1, 2503)):
+    for T, D in ((1, 1025), (2, 1023), (1, 2503)):
         a, b = rng.normal(T, D), rng.normal(T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
 

@@ -64,6 +64,6 @@ def topk_route(logits, k):
     order = torch.empty((T * k,), dtype=torch.int64, device=logits.device)
     offsets = torch.empty((E + 1,), dtype=torch.int64, device=logits.device)
     P = triton.next_power_of_2
-    insert[(triton.cdiv(T, 16),)](x_ptr=logits, w_ptr=w, i_ptr=i, T=T, E=E, stride=logits.stride(0), K=k, BT=16, BE=P(E), BK=P(k))
+    insert[(triton.cdiv(T, 64),)](x_ptr=logits, w_ptr=w, i_ptr=i, T=T, E=E, stride=logits.stride(0), K=k, BT=64, BE=P(E), BK=P(k))
     sort_slots[(1,)](i_ptr=i, order_ptr=order, offsets_ptr=offsets, T=T, E=E, K=k, BS=64, BE=P(E))
     return w.t(), i.t(), order, offsets
