@@ -102,15 +102,18 @@ def test_row_strides_of_x_and_residual_differ(submission, rng):
         normed(x, residual, weight),
         says="x contiguous, rows of residual 53 apart",
     )
+    # An even width, but no row of a pair's alignment.
+    x, residual, weight = apart(rng, 3, 44, 1, torch.bfloat16), apart(rng, 3, 44, 3, torch.bfloat16), rng.normal(44)
+    close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="rows of 44, 45 and 47 apart")
 
 
 @part(2)
 def test_wide_rows_any_distance_apart(submission, rng):
-    x, residual, weight = apart(rng, 3, 4100, 3), apart(rng, 3, 4100, 10), rng.normal(4100)
+    x, residual, weight = apart(rng, 3, 9001, 3), apart(rng, 3, 9001, 10), rng.normal(9001)
     close(
         submission.add_rmsnorm(x, residual, weight),
         normed(x, residual, weight),
-        says="rows of 4100, 4103 and 4110 apart",
+        says="rows of 9001, 9004 and 9011 apart",
     )
 
 
@@ -161,6 +164,13 @@ def test_offsets_past_two_to_the_31(submission, rng):
 
 
 @part(2)
+def test_wide_rows_past_two_to_the_31(submission, rng):
+    x, residual, weight = inputs(rng, 3, 9001, torch.float16)
+    got, _ = submission.metered("add_rmsnorm", x, residual, weight, far={0: 1 << 30, 1: 1 << 30})
+    close(got, normed(x, residual, weight), says="rows of 9001, 2^30 numbers apart")
+
+
+@part(2)
 def test_programs_in_another_order(submission, rng):
     x, residual, weight = inputs(rng, 5, 45)
     got, _ = submission.metered("add_rmsnorm", x, residual, weight, reverse=True)
@@ -169,21 +179,23 @@ def test_programs_in_another_order(submission, rng):
 
 @part(3)
 def test_each_number_moves_once(submission, rng):
-    for dtype in (torch.float16, torch.float32):
-        x, residual, weight = inputs(rng, 6, 1024, dtype)
+    for T, D, dtype in ((6, 1024, torch.float16), (6, 1024, torch.float32), (2, 12288, torch.bfloat16)):
+        x, residual, weight = inputs(rng, T, D, dtype)
         got, report = submission.metered("add_rmsnorm", x, residual, weight)
         close(got, normed(x, residual, weight), says="the cost shape's values")
         ideal = (4 * x.numel() + weight.numel()) * x.element_size()
-        cost(report, ideal, says=f"add_rmsnorm of (6, 1024) {dtype}", rereads=["weight"])
+        cost(report, ideal, says=f"add_rmsnorm of ({T}, {D}) {dtype}", rereads=["weight"])
 
 
 @part(3)
 def test_strided_rows_are_not_copied(submission, rng):
-    x, residual = apart(rng, 6, 1024, 64, torch.bfloat16), apart(rng, 6, 1024, 32, torch.bfloat16)
-    weight = rng.normal(1024, dtype=torch.bfloat16)
-    got, report = submission.metered("add_rmsnorm", x, residual, weight)
-    close(got, normed(x, residual, weight), says="the cost shape's values")
-    cost(report, (4 * x.numel() + 1024) * 2, says="add_rmsnorm of rows 1088 and 1056 apart", rereads=["weight"])
+    for T, D in ((6, 1024), (2, 9216)):
+        x, residual = apart(rng, T, D, 64, torch.bfloat16), apart(rng, T, D, 32, torch.bfloat16)
+        weight = rng.normal(D, dtype=torch.bfloat16)
+        got, report = submission.metered("add_rmsnorm", x, residual, weight)
+        close(got, normed(x, residual, weight), says="the cost shape's values")
+        ideal = (4 * x.numel() + D) * 2
+        cost(report, ideal, says=f"add_rmsnorm of rows {D + 64} and {D + 32} apart", rereads=["weight"])
 
 
 @part(3)
