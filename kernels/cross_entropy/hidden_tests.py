@@ -144,6 +144,9 @@ def test_forbidden_tokens_are_minus_infinity(submission, rng):
 def test_strides_of_logits_and_targets_are_free(submission, rng):
     logits, targets = apart(rng, 4, 43, 7), rng.integers(0, 43, 4, 3)[:, 1]
     close(submission.cross_entropy(logits, targets), losses(logits, targets), says="rows 50 apart, targets 3 apart")
+    logits = apart(rng, 4, 44, 1, torch.bfloat16)  # an even width, but no row of a pair's alignment
+    targets = rng.integers(0, 44, 4)
+    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="rows of 44, 45 apart, bfloat16")
 
 
 @part(2)
@@ -195,6 +198,14 @@ def test_wide_rows_past_two_to_the_31(submission, rng):
 
 
 @part(2)
+def test_a_large_vocabulary_in_any_layout(submission, rng):
+    logits, targets = rng.normal(3, 66001, dtype=torch.float16), rng.integers(0, 66001, 3, 2)[:, 1]
+    targets[1] = -100
+    got, _ = submission.metered("cross_entropy", logits, targets, far={0: 1 << 30})
+    close(got, losses(logits, targets), says="V = 66001, rows 2^30 and targets 2 apart, the middle one ignored")
+
+
+@part(2)
 def test_offsets_past_two_to_the_31(submission, rng):
     logits, targets = inputs(rng, 3, 20, torch.float16)
     got, _ = submission.metered("cross_entropy", logits, targets, far={0: 1 << 30})
@@ -220,10 +231,11 @@ def test_each_logit_moves_once(submission, rng):
 
 @part(3)
 def test_strided_rows_are_not_copied(submission, rng):
-    logits, targets = apart(rng, 6, 2048, 64, torch.bfloat16), rng.integers(0, 2048, 6)
-    got, report = submission.metered("cross_entropy", logits, targets)
-    close(got, losses(logits, targets), says="the cost shape's values")
-    cost(report, logits.numel() * 2 + 16 * 6, says="cross_entropy of rows 2112 apart")
+    for M, V in ((6, 2048), (2, 66048)):
+        logits, targets = apart(rng, M, V, 64, torch.bfloat16), rng.integers(0, V, M)
+        got, report = submission.metered("cross_entropy", logits, targets)
+        close(got, losses(logits, targets), says="the cost shape's values")
+        cost(report, logits.numel() * 2 + 16 * M, says=f"cross_entropy of rows of {V}, {V + 64} apart")
 
 
 @part(3)
