@@ -53,7 +53,7 @@ def test_head_counts_that_are_no_powers_of_two(submission, rng):
 
 @part(1)
 def test_widths_whose_half_is_no_power_of_two(submission, rng):
-    for d in (6, 10, 62, 66, 254, 514):
+    for d in (6, 10, 62, 66, 254, 514, 1030):
         rotates(submission, *inputs(rng, 2, 2, 1, d), says=f"heads of {d}")
 
 
