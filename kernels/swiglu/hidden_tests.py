@@ -19,7 +19,7 @@ def apart(rng, T, D, gap, dtype=torch.float32):
 
 @part(1)
 def test_small_sizes_primes_and_powers_of_two(submission, rng):
-    for T, D in ((2, 7), (3, 31), (1, 32), (2, 33), (1, 127), (1, 128), (2, 129), (1, 2)):
+    for T, D in ((2, 7), (3, 31), (1, 32), (2, 33), (1, 127), (1, 128), (2, 129), (1, 2), (7, 1)):
         a, b = rng.normal(T, D), rng.normal(T, D)
         close(submission.swiglu(a, b), gated(a, b), says=f"{T} rows of {D}")
 
@@ -89,6 +89,8 @@ def test_row_strides_of_a_and_b_differ(submission, rng):
     a, b = apart(rng, 6, 43, 3), apart(rng, 6, 43, 10)
     close(submission.swiglu(a, b), gated(a, b), says="rows of a 46 apart, rows of b 53")
     close(submission.swiglu(a.contiguous(), b), gated(a, b), says="a contiguous, rows of b 53 apart")
+    a, b = apart(rng, 7, 1, 3), apart(rng, 7, 1, 4)
+    close(submission.swiglu(a, b), gated(a, b), says="one column, its numbers 4 and 5 apart")
     for dtype in (torch.float16, torch.bfloat16):  # an even width, but no row of a pair's or a vector's alignment
         a, b = apart(rng, 5, 24, 1, dtype), apart(rng, 5, 24, 3, dtype)
         close(submission.swiglu(a, b.contiguous()), gated(a, b), says=f"rows of a 25 apart, b contiguous, {dtype}")
