@@ -121,6 +121,8 @@ def test_row_strides_are_free(submission, rng):
         close(submission.softmax(x), normalised(x), says=f"rows {43 + gap} apart")
     x = apart(rng, 3, 44, 1, torch.bfloat16)  # an even width, but no row of a pair's alignment
     close(submission.softmax(x), normalised(x), says="rows of 44, 45 apart, bfloat16")
+    x = apart(rng, 2, 5003, 9)
+    close(submission.softmax(x), normalised(x), says="rows of 5003, 5012 apart")
     x = apart(rng, 2, 33001, 7)
     close(submission.softmax(x), normalised(x), says="long rows 33008 apart")
 
@@ -153,9 +155,10 @@ def test_the_difference_from_the_maximum_is_float32(submission, rng):
 
 @part(2)
 def test_offsets_past_two_to_the_31(submission, rng):
-    x = rng.normal(3, 20, dtype=torch.float16)
-    y, _ = submission.metered("softmax", x, far={0: 1 << 30})
-    close(y, normalised(x), says="rows 2^30 numbers apart")
+    for N in (20, 5003):
+        x = rng.normal(3, N, dtype=torch.float16)
+        y, _ = submission.metered("softmax", x, far={0: 1 << 30})
+        close(y, normalised(x), says=f"rows of {N}, 2^30 numbers apart")
 
 
 @part(2)
