@@ -6,7 +6,8 @@ import contextlib
 import io
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, namedtuple
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,12 @@ class Builder:
     ) -> Any:
         """The type of an argument, or of an item of a tuple; notes under its path what is constant or aligned."""
         if argument.kind == "tuple":
-            return tuple(
-                self._typed(item, (*path, place), parameter, constants, attributes)
-                for place, item in enumerate(argument.items)
+            return _tuple_like(
+                argument,
+                (
+                    self._typed(item, (*path, place), parameter, constants, attributes)
+                    for place, item in enumerate(argument.items)
+                ),
             )
         fixed = not (parameter.do_not_specialize or parameter.annotation_type)
         kind, value = self._classified(argument, fixed)
@@ -141,6 +145,8 @@ class Builder:
         match argument.kind:
             case "constexpr" | "none":
                 return "constexpr", argument.value
+            case "constant tuple":
+                return "constexpr", _tuple_like(argument, (self._classified(item, fixed)[1] for item in argument.items))
             case "dtype":
                 return "constexpr", tl.dtype(argument.value)
             case "function":
@@ -170,6 +176,11 @@ class Builder:
             step = step.__cause__
         text = text.replace(str(self._path), "your file").replace(self._folder.name, "")
         return text if len(text) <= _REASON_LIMIT else text[:_REASON_LIMIT] + " ..."
+
+
+def _tuple_like(argument: ArgumentSignature, items: Iterable[Any]) -> tuple[Any, ...]:
+    """A tuple of these items, with names where the argument has them: kernels may ask for an item by its name."""
+    return namedtuple("Fields", argument.fields)(*items) if argument.fields else tuple(items)
 
 
 def _used(log: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -23,6 +23,12 @@ import torch
 from grader.errors import GraderFault
 from grader.meter.triton_records import FaultKind, MeterReport, Options
 from grader.model import INTERPRET_VARIABLE
+
+if TYPE_CHECKING:
+    from grader.meter.triton_meter_memory import Home
+
+_kept: list[Home] = []
+"""What the launchers of earlier calls allocated in this process."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +93,32 @@ class TritonMeter:
             home.remember()
         return {name: housed[name] for name in named}
 
+    def admit(self, tensors: list[tuple[str, torch.Tensor]]) -> None:
+        """Tensors that were there before the call: what is written to them outside a kernel shows from now on."""
+        from grader.meter.triton_meter_memory import DENSE_LIMIT_BYTES, FILLED
+
+        for home in _kept:
+            if home.is_in_use:
+                self.memory.readmit(home)
+        for name, tensor in tensors:
+            if self.memory.of(tensor) is None and tensor.untyped_storage().nbytes() <= DENSE_LIMIT_BYTES:
+                home = self.memory.adopt(tensor, "constant", name)
+                home.mark(FILLED)
+                home.remember()
+
+    def keep(self) -> None:
+        """Remember what the launcher allocated, which it may keep for its next call."""
+        _kept[:] = [home for home in self.memory.homes if home.kind in ("allocation", "kept")]
+
     def __enter__(self) -> TritonMeter:
         from contextlib import ExitStack
 
         from grader.meter.triton_meter_interpreter import patched
-        from grader.meter.triton_meter_torch import LauncherMode
+        from grader.meter.triton_meter_torch import LauncherMode, numbers_watched
 
         self._stack = ExitStack()
         self._stack.enter_context(patched(self.ledger))
+        self._stack.enter_context(numbers_watched(self.ledger))
         self._stack.enter_context(LauncherMode(self.ledger))
         return self
 
@@ -181,8 +205,8 @@ def run_metered(
         named[labels[place]] = far_apart(named[labels[place]], stride)
     meter = TritonMeter()
     meter.ledger.reverse = options.reverse
-    meter.ledger.know(_module_tensors(function))
     housed = meter.house(named)
+    meter.admit(_module_tensors(function))
     positional = tuple(housed.get(labels[i], value) for i, value in enumerate(args))
     keyword = {name: housed.get(name, value) for name, value in kwargs.items()}
     result: Any = None
@@ -194,6 +218,7 @@ def run_metered(
             error = problem
     _copy_back(args, kwargs, labels, housed)
     report = meter.report(result)
+    meter.keep()
     return MeteredCall(result, error, report, tuple(housed.values()))
 
 
@@ -241,18 +266,30 @@ def _copy_back(
     args: tuple[Any, ...], kwargs: dict[str, Any], labels: tuple[str, ...], housed: dict[str, torch.Tensor]
 ) -> None:
     """Give the caller's tensors what the launcher left in theirs, where that is something else."""
+    from grader.meter.triton_meter_memory import copy_back
+
     for name, value in [*zip(labels, args, strict=True), *kwargs.items()]:
         if isinstance(value, torch.Tensor) and value.data_ptr() != housed[name].data_ptr():
-            value.copy_(housed[name])
+            copy_back(value, housed[name])
 
 
-def _module_tensors(function: Callable[..., Any]) -> list[torch.Tensor]:
-    """Tensors that the learner's module holds: constants made when it was imported, buffers kept between calls."""
-    found = []
-    for value in list(getattr(function, "__globals__", {}).values()):
+def _module_tensors(function: Callable[..., Any]) -> list[tuple[str, torch.Tensor]]:
+    """Tensors that the learner's module holds, by name: constants made when it was imported, buffers kept since."""
+    found: list[tuple[str, torch.Tensor]] = []
+
+    def look(name: str, value: Any, depth: int) -> None:
         if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (dict, list, tuple)):
-            inner = value.values() if isinstance(value, dict) else value
-            found.extend(item for item in inner if isinstance(item, torch.Tensor))
+            if value.layout is torch.strided and value.device.type == "cpu":
+                found.append((name, value))
+        elif depth and isinstance(value, dict | list | tuple):
+            for item in value.values() if isinstance(value, dict) else value:
+                look(name, item, depth - 1)
+        elif depth and getattr(value, "__module__", None) == module and hasattr(value, "__dict__"):
+            # A function's attributes, a class's, an object's.
+            look(name, dict(vars(value)), depth)
+
+    names = getattr(function, "__globals__", {})
+    module = names.get("__name__")
+    for name, value in list(names.items()):
+        look(name, value, 2)
     return found

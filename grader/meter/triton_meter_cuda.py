@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from grader.meter.triton_meter_ledger import Ledger
-from grader.meter.triton_meter_memory import FILLED, GUARD_BYTES, Home, Memory, poison
+from grader.meter.triton_meter_memory import FILLED, GUARD_BYTES, Home, Memory, copy_back, poison
 from grader.meter.triton_meter_torch import LauncherMode
 from grader.meter.triton_records import FaultKind, MeterReport
 
@@ -54,7 +54,7 @@ def run_on_device(
         _check_poison(ledger, memory, result)
     for value, mine in [*zip(args, housed, strict=True), *((kwargs[name], keyword[name]) for name in kwargs)]:
         if isinstance(value, torch.Tensor):
-            value.copy_(mine)
+            copy_back(value, mine)
     return result, error, MeterReport(torch_ops=ledger.torch_ops(), faults=ledger.faults(label), tier="cuda")
 
 

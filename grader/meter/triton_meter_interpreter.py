@@ -33,9 +33,11 @@ from triton.runtime.interpreter import (
 )
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from grader.meter.replacing import replacer
 from grader.meter.triton_meter_builder import ORIGIN, MeteringBuilder
 from grader.meter.triton_meter_fast import patch_bookkeeping, patched_language
 from grader.meter.triton_meter_ledger import Ledger, origin_of
+from grader.meter.triton_meter_memory import FILLED
 from grader.meter.triton_meter_signature import OPTION_NAMES, signature_of
 from grader.meter.triton_records import FaultKind
 
@@ -112,15 +114,14 @@ def _origin(name: str, value: Any, ledger: Ledger) -> Any:
     home = ledger.memory.of(tensor)
     if home is None:
         home = ledger.memory.adopt(tensor, "foreign", name)
-        home.mark(1)
+        home.mark(FILLED)
         home.remember()
-        if not ledger.is_known(tensor):
-            ledger.note(
-                FaultKind.FOREIGN,
-                "{tensor} is neither an argument of the launcher nor memory it got from torch",
-                argument=name,
-                home=home,
-            )
+        ledger.note(
+            FaultKind.FOREIGN,
+            "{tensor} is neither an argument of the launcher nor memory it got from torch",
+            argument=name,
+            home=home,
+        )
     return origin_of(name, tensor, home)
 
 
@@ -206,7 +207,8 @@ def _numpy_dtypes(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     of_scalar = lru_cache(maxsize=None)(plain)
 
     def numpy_dtype(kind: Any) -> Any:
-        return of_scalar(kind.element_ty if isinstance(kind, tl.block_type) else kind)
+        scalar = kind.element_ty if isinstance(kind, tl.block_type) else kind
+        return plain(scalar) if isinstance(scalar, tl.pointer_type) else of_scalar(scalar)  # a pointer has no hash
 
     return numpy_dtype
 
@@ -284,7 +286,7 @@ def patched(ledger: Ledger) -> Iterator[None]:
 
     with patched_language(), ExitStack() as stack, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        replace = _replacer(stack)
+        replace = replacer(stack)
         patch_bookkeeping(replace)
         replace(ti, "_patch_lang", lambda function: NoScope())
         replace(ti.interpreter_semantic, "builder", MeteringBuilder(ledger))
@@ -299,26 +301,6 @@ def patched(ledger: Ledger) -> Iterator[None]:
         replace(FunctionRewriter, "rewrite_ast", _rewrite)
         replace(FunctionRewriter, "_compile_and_exec", _compile_and_define)
         yield
-
-
-def _replacer(stack: ExitStack) -> Callable[[Any, str, Any], None]:
-    """A function that replaces an attribute until the stack closes; one that was inherited is removed again."""
-    undo: list[tuple[Any, str, bool, Any]] = []
-
-    def restore() -> None:
-        while undo:
-            owner, name, own, before = undo.pop()
-            if own:
-                setattr(owner, name, before)
-            else:
-                delattr(owner, name)
-
-    def replace(owner: Any, name: str, value: Any) -> None:
-        undo.append((owner, name, name in vars(owner), vars(owner).get(name)))
-        setattr(owner, name, value)
-
-    stack.callback(restore)
-    return replace
 
 
 def _try_config(tuner: Any, ledger: Ledger, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> list[float]:

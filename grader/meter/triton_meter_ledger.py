@@ -82,15 +82,6 @@ class Ledger:
         self._forbidden: set[str] = set()
         self._signatures: dict[LaunchSignature, None] = {}
         self._seen: set[tuple[str, ...]] = set()
-        self._known: set[int] = set()
-
-    def know(self, tensors: list[torch.Tensor]) -> None:
-        """Tensors that were there before the call and may be passed to a kernel."""
-        self._known.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
-
-    def is_known(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor without a home was there before the call."""
-        return tensor.untyped_storage().data_ptr() in self._known
 
     # -- launches ------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,12 @@ class Home:
             return None
         return self.segments[at]
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether something besides this home still holds the storage."""
+        # Two: the home's own tensor, and the storage object that is asked.
+        return bool(torch._C._storage_Use_Count(self.keep.untyped_storage()._cdata) > 2)
+
     def mark(self, state: int) -> None:
         """Give every element the same origin."""
         for segment in self.segments:
@@ -132,6 +138,15 @@ class Memory:
         size = storage.nbytes()
         raw = torch.empty(0, dtype=torch.uint8).set_(storage)
         return self._register(raw, 0, size, tensor.element_size(), kind, label)
+
+    def readmit(self, home: Home) -> None:
+        """Take over a home of an earlier call, of which nothing is known to be written yet."""
+        home.kind, home.label = "kept", "scratch"
+        home.mark(UNWRITTEN)
+        for segment in home.segments:
+            segment.writer = None
+        home.remember()
+        self._add(home, home.keep.untyped_storage().data_ptr())
 
     def house(self, tensor: torch.Tensor, kind: str, label: str) -> torch.Tensor:
         """Copy a tensor's storage between guard bands; returns the same view of the copy."""
@@ -212,6 +227,12 @@ def poison(tensor: torch.Tensor) -> None:
         tensor.view(torch.uint8).fill_(_POISON[tensor.dtype] & 0xFF) if tensor.dtype is torch.bool else tensor.fill_(
             _POISON[tensor.dtype]
         )
+
+
+def copy_back(value: torch.Tensor, changed: torch.Tensor) -> None:
+    """Write what a launcher left in its copy of a tensor; of expanded dimensions, which are one memory, once."""
+    once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in value.stride())
+    value[once].copy_(changed[once])
 
 
 def far_apart(rows: torch.Tensor, stride: int) -> torch.Tensor:

@@ -65,6 +65,9 @@ def _constant(name: str, value: Any) -> ArgumentSignature:
         return ArgumentSignature(name, "function", value=str(value.__name__))
     if value is None or isinstance(value, (bool, int, float, str)):
         return ArgumentSignature(name, "constexpr", value=value)
+    if isinstance(value, tuple):
+        items = tuple(_constant(f"{name}[{place}]", item) for place, item in enumerate(value))
+        return ArgumentSignature(name, "constant tuple", items=items, fields=_fields(value))
     return ArgumentSignature(name, "unsupported", type=type(value).__name__)
 
 
@@ -75,7 +78,7 @@ def _argument(name: str, value: Any) -> ArgumentSignature:
         return _constant(name, value)
     if isinstance(value, tuple):
         items = tuple(_argument(f"{name}[{place}]", item) for place, item in enumerate(value))
-        return ArgumentSignature(name, "tuple", items=items)
+        return ArgumentSignature(name, "tuple", items=items, fields=_fields(value))
     if isinstance(value, TensorDescriptor):
         element = mangle_type(value.base)[1:]
         shape = ",".join(str(int(size)) for size in value.block_shape)
@@ -93,3 +96,8 @@ def _argument(name: str, value: Any) -> ArgumentSignature:
     if isinstance(value, float):
         return ArgumentSignature(name, "float", type="fp32")
     return ArgumentSignature(name, "unsupported", type=type(value).__name__)
+
+
+def _fields(value: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of a NamedTuple's items."""
+    return tuple(getattr(value, "_fields", ()))

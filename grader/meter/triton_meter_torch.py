@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from grader.meter.replacing import replacer
 from grader.meter.triton_meter_ledger import Ledger
 from grader.meter.triton_meter_memory import FILLED, UNWRITTEN, poison
 from grader.meter.triton_records import FaultKind
@@ -44,8 +48,22 @@ _COPIES = frozenset(
     ]
 )
 _QUIET = frozenset(
-    ["detach", "alias", "lift", "is_same_size", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "set_"]
+    [
+        "detach",
+        "alias",
+        "lift",
+        "is_same_size",
+        "sym_size",
+        "sym_stride",
+        "sym_numel",
+        "sym_storage_offset",
+        "set_",
+        "promote_types",
+        "result_type",
+        "can_cast",
+    ]
 )
+_WAYS_OUT = ("numpy", "tolist", "__dlpack__")
 
 
 class LauncherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -65,6 +83,10 @@ class LauncherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation, log it, and house what it made."""
         kwargs = kwargs or {}
+        if own := OPDEFS.get(func._schema.name):
+            # A launcher may be registered as an operator: what it does inside is looked at as if it were called.
+            with self:
+                return own._backend_fns.get("cpu", own._init_fn)(*args, **kwargs)
         name = func._schema.name.split("::")[-1]
         inputs = [value for value in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
         result = func(*args, **kwargs)
@@ -85,7 +107,7 @@ class LauncherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _refuse_strangers(self, name: str, inputs: list[torch.Tensor]) -> None:
         """Note memory that came into the call some other way (numpy, Python's lists) and is copied into it."""
         for value in inputs:
-            if value.numel() and self.ledger.memory.of(value) is None and not self.ledger.is_known(value):
+            if value.numel() and self.ledger.memory.of(value) is None:
                 self.ledger.note(
                     FaultKind.FOREIGN,
                     f"the launcher copies ({name}) memory that is neither an argument nor made by torch in this call",
@@ -117,6 +139,29 @@ class LauncherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         origin = self.ledger.memory.state_of(source)
         if origin is not None:
             state[...] = np.broadcast_to(origin, state.shape) if origin.shape != state.shape else origin
+
+
+@contextmanager
+def numbers_watched(ledger: Ledger) -> Iterator[None]:
+    """Note when the launcher takes numbers out of a tensor, past torch: no tensor on a GPU allows that.
+
+    What it computed from them would reach a kernel as scalars, and show nowhere.
+    """
+    plain = {name: getattr(torch.Tensor, name) for name in _WAYS_OUT}
+
+    def watched(name: str) -> Callable[..., Any]:
+        def take(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if ledger.memory.of(tensor) is not None:
+                ledger.torch_op(name.strip("_"), _bytes(tensor), False)
+            return plain[name](tensor, *args, **kwargs)
+
+        return take
+
+    with ExitStack() as stack:
+        replace = replacer(stack)
+        for name in _WAYS_OUT:
+            replace(torch.Tensor, name, watched(name))
+        yield
 
 
 def _is_view(func: Any) -> bool:

@@ -96,8 +96,9 @@ class ArgumentSignature(msgspec.Struct, frozen=True):
     """One argument of a launch, as much of it as specialises the compiled code.
 
     ``kind``: ``tensor``, ``int``, ``float``, ``bool``, ``none``, ``constexpr``, ``dtype`` (a constexpr that is a
-    Triton type), ``function`` (a constexpr that is a kernel function), ``descriptor``, ``tuple`` or ``unsupported``.
-    ``aligned``: the address of a tensor, or the value of an int, is a multiple of 16.  ``items`` are a tuple's.
+    Triton type), ``function`` (a constexpr that is a kernel function), ``descriptor``, ``tuple``, ``constant tuple`` or
+    ``unsupported``.  ``aligned``: the address of a tensor, or the value of an int, is a multiple of 16.  ``items`` are
+    a tuple's, ``fields`` their names in a NamedTuple.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ArgumentSignature(msgspec.Struct, frozen=True):
     value: int | float | bool | str | None = None
     aligned: bool = False
     items: tuple[ArgumentSignature, ...] = ()
+    fields: tuple[str, ...] = ()
 
 
 class LaunchSignature(msgspec.Struct, frozen=True):

@@ -64,6 +64,11 @@ def test_what_the_interpreter_takes_and_a_gpu_does_not_fails_with_the_compilers_
     assert "K >= 16" in report.problems[0]
 
 
+def test_tuples_with_names_and_constant_tuples_compile():
+    (one,) = compile_kernels(SOURCE, signatures(samples.takes_tuples, torch.randn(3, 5)), targets=(80,)).compiled
+    assert one.compiled, one.reason
+
+
 def test_tensor_cores_are_recognised():
     wanted = signatures(samples.matmul, torch.randn(64, 64).half(), torch.randn(64, 64).half())
     (one,) = compile_kernels(SOURCE, wanted, targets=(80,)).compiled

@@ -271,6 +271,11 @@ def test_a_swallowed_fault_is_reported_all_the_same():
         ("numpy_into_output", FaultKind.UNWRITTEN),
         ("numpy_then_kernel", FaultKind.FOREIGN),
         ("numpy_buffer_then_kernel", FaultKind.HOST_WRITE),
+        ("numpy_module_buffer_then_kernel", FaultKind.HOST_WRITE),
+        ("numpy_kept_workspace_then_kernel", FaultKind.HOST_WRITE),
+        ("numpy_numbers_then_kernel", FaultKind.TORCH_OP),
+        ("list_numbers_then_kernel", FaultKind.TORCH_OP),
+        ("uses_registered_arithmetic", FaultKind.TORCH_OP),
         ("returns_input", FaultKind.NO_KERNEL),
         ("returns_copy", FaultKind.NO_KERNEL),
     ],
@@ -287,8 +292,44 @@ def test_casts_and_copies_are_allowed_and_counted():
     assert call.report.moved_bytes() == (80 + 160) + (160 + 160) + (160 + 80)
 
 
-def test_a_constant_of_the_module_may_be_used():
-    assert metered(samples.uses_module_constant, torch.randn(32)).report.faults == ()
+@pytest.mark.parametrize(
+    "name",
+    [
+        "uses_module_constant",
+        "uses_class_attribute",
+        "uses_kept_workspace",
+        "uses_registered_operator",
+        "asks_for_types",
+    ],
+)
+def test_what_a_launcher_keeps_registers_or_asks_is_its_own_business(name):
+    for _ in range(3):
+        assert metered(getattr(samples, name), torch.randn(32)).report.faults == ()
+
+
+def test_what_an_earlier_call_wrote_is_no_result_of_this_one():
+    def twice(x):
+        return samples.returns_kept_workspace(x) if first else samples.Workspace.made_by_a_call
+
+    first = True
+    assert metered(twice, torch.randn(32)).report.faults == ()
+    first = False
+    assert faults(metered(twice, torch.randn(32))) == {FaultKind.UNWRITTEN}
+
+
+def test_rows_that_are_one_memory_may_be_arguments():
+    x = torch.randn(1, 5).expand(3, 5)
+    torch.testing.assert_close(metered(samples.softmax, x).result, torch.softmax(x, -1))
+
+
+def test_atomic_extremes_of_floats():
+    x = torch.randn(7, 9)
+    assert metered(samples.extremes, x).result.tolist() == [x.max().item(), x.min().item()]
+
+
+def test_tuples_with_names_and_constant_tuples():
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(metered(samples.takes_tuples, x).result, 3 * x)
 
 
 def test_a_launch_that_no_gpu_takes_is_refused():

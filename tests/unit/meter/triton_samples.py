@@ -1,5 +1,7 @@
 """Kernels and launchers for the meter's own tests: right ones in many styles, and wrong ones."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -416,6 +418,90 @@ def returns_copy(x):
     return x.clone()
 
 
+def numpy_numbers_then_kernel(x):
+    import numpy as np
+
+    y = torch.empty_like(x)
+    for place, value in enumerate(np.exp(x.numpy())):
+        fill_kernel[(1,)](y, place, float(value))
+    return y
+
+
+def list_numbers_then_kernel(x):
+    y = torch.empty_like(x)
+    for place, value in enumerate(x.tolist()):
+        fill_kernel[(1,)](y, place, 3 * value)
+    return y
+
+
+@triton.jit
+def fill_kernel(y_ptr, place, value):
+    tl.store(y_ptr + place, value)
+
+
+BUFFER = torch.zeros(32)
+
+
+def numpy_module_buffer_then_kernel(x):
+    import numpy as np
+
+    BUFFER.numpy()[...] = np.exp(np.from_dlpack(x)) / 3
+    return triple(BUFFER)
+
+
+class Workspace:
+    made_at_import = torch.zeros(32)
+    made_by_a_call = None
+
+
+def uses_class_attribute(x):
+    Workspace.made_at_import.copy_(x)
+    return triple(Workspace.made_at_import)
+
+
+def uses_kept_workspace(x):
+    if Workspace.made_by_a_call is None:
+        Workspace.made_by_a_call = torch.empty_like(x)
+    kept = Workspace.made_by_a_call
+    helper_kernel[(triton.cdiv(x.numel(), 32),)](x, kept, x.numel(), act=_triple, BLOCK=32)
+    return triple(kept)
+
+
+def numpy_kept_workspace_then_kernel(x):
+    uses_kept_workspace(x)
+    torch._C.TensorBase.numpy(Workspace.made_by_a_call)[...] = 0
+    return triple(Workspace.made_by_a_call)
+
+
+def returns_kept_workspace(x):
+    uses_kept_workspace(x)
+    return Workspace.made_by_a_call
+
+
+@torch.library.custom_op("samples::triple", mutates_args=())
+def registered_triple(x: torch.Tensor) -> torch.Tensor:
+    return triple(x)
+
+
+@torch.library.custom_op("samples::square", mutates_args=())
+def registered_square(x: torch.Tensor) -> torch.Tensor:
+    return triple(x * x)
+
+
+def uses_registered_operator(x):
+    return registered_triple(x)
+
+
+def uses_registered_arithmetic(x):
+    return registered_square(x)
+
+
+def asks_for_types(x):
+    torch.result_type(x, 1.0)
+    torch.can_cast(x.dtype, torch.float64)
+    return triple(x).to(torch.promote_types(x.dtype, torch.float16))
+
+
 CONSTANT = torch.arange(32, dtype=torch.float32)
 
 
@@ -428,6 +514,42 @@ def doubles_twice(x, z):
     helper_kernel[(triton.cdiv(x.numel(), 32),)](x, y, x.numel(), act=_triple, BLOCK=32)
     helper_kernel[(triton.cdiv(z.numel(), 32),)](z, y, z.numel(), act=_triple, BLOCK=32)
     return y
+
+
+class Extent(NamedTuple):
+    rows: int
+    columns: int
+
+
+@triton.jit
+def extent_kernel(x_ptr, y_ptr, extent, scales: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    at = row * extent.columns + columns
+    inside = columns < extent.columns
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=inside, other=0.0) * scales[1], mask=inside)
+
+
+def takes_tuples(x):
+    y = torch.empty_like(x)
+    extent = Extent(*x.shape)
+    extent_kernel[(extent.rows,)](x, y, extent, scales=(1.0, 3.0), BLOCK=triton.next_power_of_2(extent.columns))
+    return y
+
+
+@triton.jit
+def peak_kernel(x_ptr, top_ptr, n, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n + columns, mask=columns < n, other=-float("inf"))
+    tl.atomic_max(top_ptr, tl.max(x, axis=0))
+    tl.atomic_min(top_ptr + 1, tl.min(tl.where(columns < n, x, float("inf")), axis=0))
+
+
+def extremes(x):
+    top = torch.full((2,), -float("inf"))
+    top[1:].fill_(float("inf"))
+    peak_kernel[(x.shape[0],)](x, top, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return top
 
 
 def odd_warps(x):
