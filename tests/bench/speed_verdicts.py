@@ -34,8 +34,9 @@ from grader.host import wire, zygote  # noqa: E402
 from grader.host.process import Zygote  # noqa: E402
 
 # Wraps every public function and method of a solution, once it is loaded, so that a call takes `factor` times as long.
-# As long as a call takes that follows another: after a long pause it takes up to a fifth more, which the reference,
-# called again and again, never does.  So where there is room for two calls, the second one is the measure.
+# As long as a call takes that follows others: after a long pause it takes up to half as much again, which the
+# reference, called again and again, never does.  So where there is room for more calls, the median of up to five
+# later ones is the measure.
 SLOWED = """
 
 def _slowed(function, factor=FACTOR, how="HOW"):
@@ -51,10 +52,13 @@ def _slowed(function, factor=FACTOR, how="HOW"):
             # The thread's own clock: being kept from running is not work, and slows the reference as well.
             begin = again = time.thread_time()
             result = function(*args, **kwargs)
-            if factor > 2.5:
+            times = [time.thread_time() - again]
+            for _ in range(min(5, int(factor / 1.5) - 1)):
                 again = time.thread_time()
                 result = function(*args, **kwargs)
-            spent = time.thread_time() - again
+                times.append(time.thread_time() - again)
+            later = sorted(times[1:] or times)
+            spent = later[len(later) // 2]
             if how == "sleep":
                 time.sleep(max(0.0, factor * spent - (time.thread_time() - begin)))
             if how == "again":
