@@ -106,9 +106,14 @@ class TritonMeter:
                 home.mark(FILLED)
                 home.remember()
 
-    def keep(self) -> None:
-        """Remember what the launcher allocated, which it may keep for its next call."""
-        _kept[:] = [home for home in self.memory.homes if home.kind in ("allocation", "kept")]
+    def keep(self, result: Any) -> None:
+        """Remember what the launcher allocated and did not return: it may keep that for its next call."""
+        returned = [self.memory.of(value) for value in _tensors(result)]
+        _kept[:] = [
+            home
+            for home in self.memory.homes
+            if home.kind in ("allocation", "kept") and home.is_in_use and not any(home is one for one in returned)
+        ]
 
     def __enter__(self) -> TritonMeter:
         from contextlib import ExitStack
@@ -135,7 +140,7 @@ class TritonMeter:
         ledger, memory = self.ledger, self.memory
         ledger.note_host_writes()
         label = {id(home): home.label for home in memory.homes if home.kind == "input"}
-        results = [value for value in torch.utils._pytree.tree_leaves(result) if isinstance(value, torch.Tensor)]
+        results = _tensors(result)
         for place, value in enumerate(results):
             name = "result" if len(results) == 1 else f"result[{place}]"
             home = memory.of(value)
@@ -218,7 +223,7 @@ def run_metered(
             error = problem
     _copy_back(args, kwargs, labels, housed)
     report = meter.report(result)
-    meter.keep()
+    meter.keep(result)
     return MeteredCall(result, error, report, tuple(housed.values()))
 
 
@@ -260,6 +265,10 @@ def _labels(function: Callable[..., Any], count: int, wanted: tuple[str, ...]) -
             names = list(inspect.signature(function).parameters)
     names = names[:count]
     return tuple(names + [f"argument {place + 1}" for place in range(len(names), count)])
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    return [value for value in torch.utils._pytree.tree_leaves(result) if isinstance(value, torch.Tensor)]
 
 
 def _copy_back(

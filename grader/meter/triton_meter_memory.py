@@ -89,9 +89,11 @@ class Home:
     label: str
     keep: Any
     bases: list[int] = field(init=False)
+    holders: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.bases = [segment.base for segment in self.segments]
+        self.holders = self._holders()
 
     def find(self, address: int) -> Segment | None:
         """The segment that holds an address."""
@@ -102,9 +104,11 @@ class Home:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether something besides this home still holds the storage."""
-        # Two: the home's own tensor, and the storage object that is asked.
-        return bool(torch._C._storage_Use_Count(self.keep.untyped_storage()._cdata) > 2)
+        """Whether more than at first holds the storage: a tensor besides the home's own and its view in bytes."""
+        return self._holders() > self.holders
+
+    def _holders(self) -> int:
+        return int(torch._C._storage_Use_Count(self.keep.untyped_storage()._cdata))
 
     def mark(self, state: int) -> None:
         """Give every element the same origin."""

@@ -63,7 +63,7 @@ def test_all_experts_chosen(submission, rng):
 
 @part(1)
 def test_expert_counts_that_are_no_powers_of_two(submission, rng):
-    for E, k in ((5, 2), (7, 3), (33, 4), (60, 6), (40, 17), (130, 3), (35, 33)):
+    for E, k in ((5, 2), (7, 3), (33, 4), (130, 3), (35, 33)):
         logits = distinct(rng, 4, E)
         (weights, indices, _, _), _ = routed(submission, logits, k)
         same(indices, chosen(logits, k)[1], says=f"{k} of {E}")

@@ -11,6 +11,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no wheel for this platform")
 
+from grader.meter import triton_meter
 from grader.meter.triton_meter import run_metered
 from grader.meter.triton_meter_memory import far_apart
 from grader.meter.triton_records import FaultKind
@@ -309,12 +310,26 @@ def test_what_a_launcher_keeps_registers_or_asks_is_its_own_business(name):
 
 def test_what_an_earlier_call_wrote_is_no_result_of_this_one():
     def twice(x):
-        return samples.returns_kept_workspace(x) if first else samples.Workspace.made_by_a_call
+        return samples.uses_kept_workspace(x) if first else samples.Workspace.made_by_a_call
 
     first = True
     assert metered(twice, torch.randn(32)).report.faults == ()
     first = False
     assert faults(metered(twice, torch.randn(32))) == {FaultKind.UNWRITTEN}
+
+
+def test_an_earlier_result_is_no_result_of_this_call():
+    earlier = metered(samples.returns_kept_workspace, torch.randn(32)).result
+    assert faults(metered(lambda x: earlier, torch.randn(32))) == {FaultKind.NO_KERNEL}
+
+
+def test_what_nobody_keeps_is_forgotten():
+    for _ in range(3):
+        metered(samples.uses_registered_operator, torch.randn(32))
+    assert [home for home in triton_meter._kept if home.label != "scratch" or not home.is_in_use] == []
+    samples.Workspace.made_by_a_call = None
+    metered(samples.uses_registered_operator, torch.randn(32))
+    assert triton_meter._kept == []
 
 
 def test_rows_that_are_one_memory_may_be_arguments():
