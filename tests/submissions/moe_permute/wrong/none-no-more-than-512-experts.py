@@ -1,4 +1,4 @@
-"""Never more than 1024 experts are looked at."""
+"""Never more than 512 experts are looked at."""
 
 import torch
 import triton
@@ -72,7 +72,7 @@ def topk_route(logits, k):
     i = torch.empty_like(w, dtype=torch.int32)
     order = i.new_empty(T * k)
     offsets = i.new_empty(E + 1)
-    BE = min(1024, max(16, triton.next_power_of_2(E)))
+    BE = min(512, max(16, triton.next_power_of_2(E)))
     BT = max(1, min(128, 8192 // BE))
     NB = triton.cdiv(T, BT)
     counts = i.new_empty((NB, E))
