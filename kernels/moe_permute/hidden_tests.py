@@ -151,14 +151,15 @@ def test_logits_that_differ_in_their_last_bits(submission, rng):
 
 @part(1)
 def test_many_hundred_experts(submission, rng):
-    logits = distinct(rng, 3, 610, scale=0.1)
+    # One token: several would race in an answer whose counts do, and only where a block holds one.
+    logits = distinct(rng, 1, 610, scale=0.1)
     logits[0, 607] += 200
     expected = sorted_slots(chosen(logits, 3)[1], 610)
     (weights, indices, order, offsets), _ = routed(submission, logits, 3)
     same(indices, chosen(logits, 3)[1], says="3 of 610 experts")
     close(weights, chosen(logits, 3)[0], says="3 of 610 experts")
-    same(order, expected[0], says="nine slots by 610 experts")
-    same(offsets, expected[1], says="nine slots by 610 experts")
+    same(order, expected[0], says="three slots by 610 experts")
+    same(offsets, expected[1], says="three slots by 610 experts")
 
 
 @part(1)
