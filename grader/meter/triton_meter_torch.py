@@ -83,12 +83,13 @@ class LauncherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation, log it, and house what it made."""
         kwargs = kwargs or {}
-        if own := OPDEFS.get(func._schema.name):
-            # A launcher may be registered as an operator: what it does inside is looked at as if it were called.
-            with self:
-                return own._backend_fns.get("cpu", own._init_fn)(*args, **kwargs)
         name = func._schema.name.split("::")[-1]
         inputs = [value for value in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        if own := OPDEFS.get(func._schema.name):
+            # A launcher may be registered as an operator: what it does inside is looked at as if it were called.
+            device = inputs[0].device.type if inputs else "cpu"
+            with self:
+                return own._backend_fns.get(device, own._init_fn)(*args, **kwargs)
         result = func(*args, **kwargs)
         if name in _QUIET or _is_view(func):
             return result
