@@ -80,9 +80,12 @@ def diagnose(pack: Pack, ended: Iterable[Ended], runs: VariantRuns) -> tuple[Dia
     if any(_informative(end) for end in left):
         # Two mistakes in one computation explain nothing alone.  Where only exceptions are left, no two are looked for:
         # that would be most of a grade's time, for evidence that two of hundreds of pairs can share.
-        pairs = [(a, b) for (a,), (b,) in itertools.combinations(singles, 2) if runs.exists(a, b)]
-        pairs.sort(key=lambda pair: not any((mistake,) in named for mistake in pair))
         rest = _Evidence(left, passed, runs)
+        # Of hundreds of pairs those are worth a run of which one is named, or both fail alone where the rest is seen.
+        seen = rest.fail_probe(singles)
+        with_named = (pair for pair in itertools.combinations(singles, 2) if any(each in named for each in pair))
+        likely = dict.fromkeys([*with_named, *itertools.combinations(seen, 2)])
+        pairs = [(a, b) for (a,), (b,) in likely if runs.exists(a, b)]
         for pair, tests in rest.unique(rest.explained(pairs, PAIR_BUDGET_SECONDS, whole_only=True)).items():
             for mistake in pair:
                 named[(mistake,)] = named.get((mistake,), ()) + tests
@@ -183,6 +186,11 @@ class _Evidence:
             covered = {test for tests in kept.values() for test in tests}
             left = [end for end in left if end.test.id not in covered]
         return kept
+
+    def fail_probe(self, candidates: Sequence[_Set]) -> list[_Set]:
+        """The candidates that fail the first probe."""
+        probe = self._probes()[0].test
+        return [each for each in candidates if self.runs.ended(probe, *each).outcome is not Outcome.PASSED]
 
     def unique(self, explained: dict[_Set, tuple[str, ...]]) -> dict[_Set, tuple[str, ...]]:
         """The candidates whose evidence no other candidate shares."""

@@ -10,9 +10,9 @@ import pytest
 from grader import paths
 from grader.catalogue import Catalogue, read_mistakes
 from grader.judge.diagnose import VariantRuns, diagnose
-from grader.judge.pack import Pack, load_pack
+from grader.judge.pack import HiddenTest, Pack, load_pack
 from grader.judge.trial import Ended, run_own
-from grader.model import Mistake
+from grader.model import Mistake, Outcome
 
 SEED = 3
 
@@ -44,6 +44,29 @@ class SinglesOnly(VariantRuns):
     def ended(self, test: object, *mistakes: Mistake) -> Ended:
         assert len(mistakes) == 1, "a pair was run"
         return super().ended(test, *mistakes)  # type: ignore[arg-type]
+
+
+class PairsKept(VariantRuns):
+    """Variants' endings, and for which test two mistakes were put in one solution."""
+
+    def __init__(self, pack: Pack, run_seed: int) -> None:
+        super().__init__(pack, run_seed)
+        self.pairs: list[tuple[HiddenTest, tuple[Mistake, ...]]] = []
+
+    def ended(self, test: HiddenTest, *mistakes: Mistake) -> Ended:
+        if len(mistakes) == 2:
+            self.pairs.append((test, mistakes))
+        return super().ended(test, *mistakes)
+
+
+def test_pairs_are_looked_for_among_what_fails_there_alone() -> None:
+    pack = pack_of("kv_budget")
+    source = pack.solution.replace("return mha_numbers_all * dtype_bytes", "return 3 * mha_numbers_all + 7 * d_head")
+    runs = PairsKept(pack, SEED)
+    assert diagnose(pack, run_own(pack, source, pack.tests, SEED), runs) == ()
+    assert runs.pairs
+    for test, pair in runs.pairs:
+        assert all(runs.ended(test, mistake).outcome is not Outcome.PASSED for mistake in pair), (test.id, pair)
 
 
 def test_no_pair_is_looked_for_behind_mere_exceptions() -> None:
