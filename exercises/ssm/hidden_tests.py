@@ -65,6 +65,8 @@ def test_growing_modes_are_discretised_too(submission, reference, rng):
     right = reference.discretize_zoh(A, B, delta)
     close(A_bar, right[0], says="A_bar where some A are positive")
     close(B_bar, right[1], says="B_bar where some A are positive")
+    A, B = rng.uniform(60.0, 80.0, 3, dtype=torch.float64), rng.normal(3, dtype=torch.float64)
+    close(submission.discretize_zoh(A, B, 0.9)[1], torch.expm1(0.9 * A) / A * B, says="B_bar of fast growing modes")
 
 
 @part(1)
@@ -102,6 +104,10 @@ def test_every_mode_may_be_zero(submission, rng):
     right = torch.cat([delta * B, -math.expm1(-delta) * B])
     close(torch.cat([B_bar, beside]), right, says="B_bar where all A are 0; then where all A are -1")
     check(bool((A_bar == 1).all()), "A_bar is 1 where A is 0", seen=A_bar)
+    (A,), w = leaves(torch.zeros(5)), rng.normal(5)
+    (w * submission.discretize_zoh(A, B, delta)[0]).sum().backward()
+    arrived((A.grad,), ("A, where all A are 0",))
+    close(A.grad, delta * w, says="gradient of A through A_bar where all A are 0")
 
 
 @part(1)
@@ -141,6 +147,9 @@ def test_no_digits_are_lost_on_the_way_to_zero(submission, rng):
         torch.expm1(delta * A) / A * B,
         says="B_bar in float64 for sizes of A from 1e-9 to 1: an approximation for small A must hold where it begins",
     )
+    A, B, delta = A[37:], B[37:], 1000 * delta
+    _, B_bar = submission.discretize_zoh(A, B, delta)
+    close(B_bar, torch.expm1(delta * A) / A * B, says="the same under a large step: small is what delta * A is")
 
 
 @part(1)
@@ -273,6 +282,17 @@ def test_without_input_vector_only_the_skip_is_left(submission, rng):
 
 
 @part(2)
+def test_a_skip_of_zero(submission, reference, rng):
+    system = discrete(rng, 5)
+    x, D = rng.normal(8), rng.uniform(1.5, 2.5)
+    y, right = (
+        torch.cat([run(x, *system, D), run(x, *system, 0.0)])
+        for run in (submission.ssm_recurrent, reference.ssm_recurrent)
+    )
+    close(y, right, says="the same input with the skip D and with D = 0")
+
+
+@part(2)
 def test_the_future_does_not_reach_back(submission, reference, rng):
     system = discrete(rng, 5)
     x, D = rng.normal(11), rng.uniform(0.5, 1.5)
@@ -296,19 +316,19 @@ def test_each_call_starts_at_rest(submission, reference, rng):
 def test_slow_modes_over_a_long_sequence(submission, reference, rng):
     slow = discrete(rng, 3, dtype=torch.float64, low=0.99, high=0.999)
     fast = discrete(rng, 2, dtype=torch.float64, low=0.2, high=0.4)
-    arguments = (rng.normal(600, dtype=torch.float64), *(torch.cat(both) for both in zip(slow, fast, strict=True)))
-    D, w = rng.uniform(0.5, 1.5), rng.normal(600, dtype=torch.float64)
+    arguments = (rng.normal(1100, dtype=torch.float64), *(torch.cat(both) for both in zip(slow, fast, strict=True)))
+    D, w = rng.uniform(0.5, 1.5), rng.normal(1100, dtype=torch.float64)
     found = []
     for module in (submission, reference):
         own = leaves(*arguments)
         y = module.ssm_recurrent(*own, D)
         if module is submission:
-            close(y, reference.ssm_recurrent(*arguments, D), says="y over 600 steps of slow and fast modes, float64")
+            close(y, reference.ssm_recurrent(*arguments, D), says="y over 1100 steps of slow and fast modes, float64")
         (w * y).sum().backward()
         found.append([tensor.grad for tensor in own])
     arrived(found[0], ("x", "A_bar", "B_bar", "C"))
-    close(found[0][0], found[1][0], says="gradient of x over 600 steps")
-    close(found[0][1], found[1][1], says="gradient of A_bar over 600 steps")
+    close(found[0][0], found[1][0], says="gradient of x over 1100 steps")
+    close(found[0][1], found[1][1], says="gradient of A_bar over 1100 steps")
 
 
 @part(2)
@@ -369,6 +389,15 @@ def test_the_first_tap_has_not_decayed(submission, rng):
     taps = submission.ssm_kernel(A_bar, B_bar, C, 2)
     right = torch.stack([(C * B_bar).sum(), (C * A_bar * B_bar).sum()])
     close(taps, right, says="tap 0 is C B_bar, tap 1 is C A_bar B_bar")
+
+
+@part(3)
+def test_each_kernel_is_of_its_own_system(submission, reference, rng):
+    systems = discrete(rng, 5), discrete(rng, 5)
+    K, right = (
+        torch.cat([run(*system, 7) for system in systems]) for run in (submission.ssm_kernel, reference.ssm_kernel)
+    )
+    close(K, right, says="7 taps of two systems, one after the other")
 
 
 @part(3)
@@ -520,15 +549,24 @@ def test_convolution_in_double_precision(submission, rng):
     x, K = rng.normal(300, dtype=torch.float64), rng.normal(300, dtype=torch.float64)
     D = rng.uniform(0.5, 1.5)
     table = torch.stack([torch.cat([K[: t + 1].flip(0), K.new_zeros(299 - t)]) for t in range(300)])
-    close(submission.ssm_convolutional(x, K, D), table @ x + D * x, says="y over 300 steps, float64")
+    own, w = leaves(x, K), rng.normal(300, dtype=torch.float64)
+    y = submission.ssm_convolutional(*own, D)
+    close(y, table @ x + D * x, says="y over 300 steps, float64")
+    (w * y).sum().backward()
+    arrived([tensor.grad for tensor in own], ("x", "K"))
+    close(own[0].grad, table.T @ w + D * w, says="gradient of x over 300 steps")
+    close(
+        own[1].grad, torch.stack([w[lag:] @ x[: 300 - lag] for lag in range(300)]), says="gradient of K over 300 steps"
+    )
 
 
 @part(3)
 def test_each_convolution_uses_its_own_kernel(submission, reference, rng):
     x, first, second, D = rng.normal(11), rng.normal(8), rng.normal(8), rng.uniform(0.5, 1.5)
-    y = torch.cat([submission.ssm_convolutional(x, K, D) for K in (first, second)])
-    right = torch.cat([reference.ssm_convolutional(x, K, D) for K in (first, second)])
-    close(y, right, says="the same input under two kernels of the same length, one after the other")
+    runs = ((first, D), (second, D), (second, 0.0))
+    y = torch.cat([submission.ssm_convolutional(x, K, skip) for K, skip in runs])
+    right = torch.cat([reference.ssm_convolutional(x, K, skip) for K, skip in runs])
+    close(y, right, says="one input under two kernels of the same length, one after the other, then with D = 0")
 
 
 @part(3)
