@@ -89,6 +89,20 @@ def test_forward_gradients(submission, reference, rng):
 
 
 @part(1)
+def test_forward_of_a_long_sequence(submission, reference, rng):
+    mine, ref = layers(submission, reference)
+    x, w = rng.normal(1, 531, 20) * 1.5, rng.normal(1, 531, 20)
+    mine_x, ref_x = plain(x).requires_grad_(), plain(x).requires_grad_()
+    y, expected = mine(mine_x)[0], ref(ref_x)[0]
+    close(y, expected, says="531 tokens at once", tol=1e-3)
+    (y * w).sum().backward()
+    (expected * w).sum().backward()
+    check(mine_x.grad is not None, "a gradient reaches x")
+    close(mine_x.grad, ref_x.grad, says="the gradient of 531 tokens", tol=1e-3)
+    same_gradients(mine, ref)
+
+
+@part(1)
 def test_forward_with_sharp_attention(submission, reference, rng):
     mine, ref = layers(submission, reference)
     x = rng.normal(2, 6, 20) * 25
@@ -135,11 +149,11 @@ def test_forward_in_evaluation(submission, reference, rng):
 
 @part(1)
 def test_forward_after_a_move_uses_nothing_old(submission, reference, rng):
-    mine, ref = layers(submission, reference)
-    x = rng.normal(2, 5, 20) * 1.5
-    close(mine(x)[0], ref(x)[0], says="a float32 call")
+    mine, ref = layers(submission, reference, dtype=torch.bfloat16)
+    x = rng.normal(2, 5, 20, dtype=torch.bfloat16) * 1.5
+    close(mine(x)[0], ref(x)[0], says="a bfloat16 call", tol=6e-2)
     x, ref = x.to(torch.float64), ref.to(torch.float64)
-    close(mine.to(torch.float64)(x)[0], ref(x)[0], says="the same layer in float64, after a float32 call", tol=1e-5)
+    close(mine.to(torch.float64)(x)[0], ref(x)[0], says="the same layer in float64, after a bfloat16 call", tol=1e-5)
     mine.to("meta")
     on_meta(
         lambda: mine(torch.empty(2, 5, 20, device="meta", dtype=torch.float64))[0],
@@ -150,7 +164,9 @@ def test_forward_after_a_move_uses_nothing_old(submission, reference, rng):
 @part(1)
 def test_odd_rotary_width_is_refused(submission, rng):
     with raises(ValueError, says="an odd d_rope"):
-        submission.MultiHeadLatentAttention(12, 2, 4, 6, rng.choice((1, 3, 5)))
+        submission.MultiHeadLatentAttention(12, 2, 4, 6, rng.choice((3, 5)))
+    with raises(ValueError, says="d_rope = 1 is odd too"):
+        submission.MultiHeadLatentAttention(12, 2, 4, 6, 1)
 
 
 @part(1)
@@ -184,6 +200,9 @@ def test_chunk_over_a_given_cache(submission, reference, rng):
     y, nothing = mine(x, cache)
     close(y, ref(x, cache)[0], says="three new tokens over a cache")
     same(nothing, None, says="no cache is returned unless it is asked for")
+    for length in (3, 2):
+        cache = random_cache(rng, length)
+        close(mine(x, cache)[0], ref(x, cache)[0], says=f"three new tokens over a cache of {length}")
 
 
 @part(2)
@@ -320,11 +339,12 @@ def test_cached_forward_in_bfloat16(submission, reference, rng):
 @part(2)
 def test_forward_over_a_long_cache(submission, reference, rng):
     mine, ref = layers(submission, reference)
-    cache, x = random_cache(rng, 1100), rng.normal(2, 4, 20) * 1.5
+    cache, x = random_cache(rng, 4200), rng.normal(2, 4, 20) * 1.5
     y, extended = mine(x, cache, use_cache=True)
     expected, expected_cache = ref(x, cache, use_cache=True)
-    close(y, expected, says="four tokens over 1100 cached ones", tol=1e-3)
-    close(extended[1][:, -4:], expected_cache[1][:, -4:], says="new shared keys at positions 1100 to 1103", tol=1e-3)
+    close(y, expected, says="four tokens over 4200 cached ones", tol=1e-3)
+    close(extended[1][:, -4:], expected_cache[1][:, -4:], says="new shared keys at positions 4200 to 4203", tol=1e-3)
+    close(extended, expected_cache, says="the cache of all 4204 positions", tol=1e-3)
 
 
 @part(2)
@@ -477,6 +497,7 @@ def test_without_gradients_too(submission, reference, rng):
             close(mine.decode(token, cache), ref.decode(token, cache), says=f"a decode step {says}")
             expected = ref(token, cache, use_cache=True)
             close(mine(token, cache, use_cache=True), expected, says=f"a forward {says}")
+            same(mine(token, cache)[1], None, says="no cache is returned unless it is asked for, under no_grad too")
 
 
 @part(3)
@@ -501,11 +522,16 @@ def test_decode_uses_the_weights_of_now(submission, reference, rng):
     mine, ref = layers(submission, reference)
     cache, x = random_cache(rng, 5), rng.normal(2, 1, 20) * 1.5
     close(mine.decode(x, cache)[0], ref(x, cache)[0], says="decode before the weights change")
-    with torch.no_grad():
-        for parameter in ref.parameters():
-            parameter.mul_(1.25)
-    mine.load_state_dict({name: tensor.detach() for name, tensor in ref.state_dict().items()})
-    close(mine.decode(x, cache)[0], ref(x, cache)[0], says="decode after the weights changed")
+    for learning in (True, False):
+        with torch.set_grad_enabled(learning):
+            mine.train(learning)
+            close(mine.decode(x, cache)[0], ref(x, cache)[0], says="decode before the weights change once more")
+            with torch.no_grad():
+                for parameter in ref.parameters():
+                    parameter.mul_(1.25)
+            mine.load_state_dict({name: tensor.detach() for name, tensor in ref.state_dict().items()})
+            when = "" if learning else ", in evaluation mode under no_grad"
+            close(mine.decode(x, cache)[0], ref(x, cache)[0], says=f"decode after the weights changed{when}")
 
 
 @part(3)
@@ -522,11 +548,12 @@ def test_decode_in_other_dtypes(submission, reference, rng):
 def test_decode_over_a_long_cache(submission, reference, rng):
     mine, ref = layers(submission, reference)
     mine.eval()
-    cache, x = random_cache(rng, 1100), rng.normal(2, 1, 20) * 1.5
+    cache, x = random_cache(rng, 4200), rng.normal(2, 1, 20) * 1.5
     y, extended = mine.decode(x, cache)
     expected, expected_cache = ref(x, cache, use_cache=True)
-    close(y, expected, says="one decoded token over 1100 cached ones, in evaluation mode", tol=1e-3)
-    close(extended[1], expected_cache[1], says="the keys of all positions, the new one rotated at 1100", tol=1e-3)
+    close(y, expected, says="one decoded token over 4200 cached ones, in evaluation mode", tol=1e-3)
+    close(extended[0], expected_cache[0], says="the latents of all positions", tol=1e-3)
+    close(extended[1], expected_cache[1], says="the keys of all positions, the new one rotated at 4200", tol=1e-3)
 
 
 @part(3)
