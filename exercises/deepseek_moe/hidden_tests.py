@@ -259,6 +259,12 @@ def test_without_gradients_too(submission, reference, rng):
     with torch.no_grad():
         for says in ("a call under no_grad", "the same call again"):
             same_result(mine(x), ref(x), says)
+        weights = {name: t if name.startswith("gate") else 1.5 * t for name, t in ref.state_dict().items()}
+        for layer in (mine, ref):
+            layer.load_state_dict(weights)
+        same_result(mine(x), ref(x), "under no_grad, experts loaded anew")
+        mine, ref, x = build(submission, reference, rng, n_experts=6, k=1, split=1, dtype=torch.bfloat16)
+        same_result(mine(x), ref(x), "under no_grad, nearly all tokens at one of 6 experts, in bfloat16")
 
 
 @part(1)
@@ -278,6 +284,8 @@ def test_nothing_is_kept_from_one_call_to_the_next(submission, reference, rng):
 def test_sizes_that_do_not_fit_are_refused(submission, reference, rng):
     with raises(ValueError, says="d_ff = 10 and split = 4"):
         submission.DeepSeekMoE(8, 10, 3, 2, split=4)
+    with raises(ValueError, says="d_ff = 2 and split = 4"):
+        submission.DeepSeekMoE(8, 2, 3, 2, split=4)
     with raises(ValueError, says="k > n_experts"):
         submission.DeepSeekMoE(8, 8, 3, 4, split=2)(rng.normal(1, 3, 8))
 
@@ -303,7 +311,7 @@ def test_counts_of_drawn_sizes(submission, reference, rng):
 
 @part(2)
 def test_counts_of_large_sizes(submission, reference, rng):
-    d_model, d_ff, n_experts = 2 * rng.integers(3000, 4500) + 1, 2 * rng.integers(5000, 9000) + 1, 2**20 + 1
+    d_model, d_ff, n_experts = 2 * rng.integers(3000, 4500) + 1, 2 * rng.integers(5000, 9000) + 1, 2**27 + 1
     counts = submission.moe_parameter_counts(d_model, d_ff, n_experts, 7, 1)
     expected = reference.moe_parameter_counts(d_model, d_ff, n_experts, 7, 1)
     same(counts, expected, says=f"{n_experts} experts of {d_model} x {d_ff}: whole numbers have no rounding")
@@ -495,8 +503,19 @@ def test_one_token_in_groups(submission, reference, rng):
 @part(3)
 def test_all_experts_may_be_asked_for(submission, reference, rng):
     scores = clear_scores(rng, 10, 12, 3, 4, 4, contested=False).float()
-    got, expected = submission.group_limited_topk(scores, 12, 4, 4), reference.group_limited_topk(scores, 12, 4, 4)
-    same_choice(got, expected, 12, "k = E, all groups")
+    scores[:, rng.integers(0, 12)] = 0.0
+    direction, slopes = rng.normal(10, 12), []
+    for choose in (submission.group_limited_topk, reference.group_limited_topk):
+        leaf = scores.clone().requires_grad_()
+        got = choose(leaf, 12, 4, 4)
+        expected = reference.group_limited_topk(scores, 12, 4, 4)
+        same_choice((plain(got[0]), got[1]), expected, 12, "k = E, all groups, one score 0")
+        pull((table(*got, 12) * direction).sum(), "a loss on the weights")
+        slopes.append(leaf.grad)
+    check(slopes[0] is not None, "a loss on the weights reaches the scores")
+    check(bool(slopes[0].isfinite().all()), "k = E, one score 0: the gradient is finite")
+    there = scores > 0  # at 0 the slope of a norm is a matter of taste
+    close(slopes[0] * there, slopes[1] * there, says="k = E, one score 0: gradient of the other scores")
 
 
 @part(3)
@@ -508,10 +527,11 @@ def test_choice_without_gradients(submission, reference, rng):
 
 
 @part(3)
-def test_small_scores_are_renormalised(submission, reference, rng):
-    scores = 1e-5 * clear_scores(rng, 10, 20, 3, 4, 2).float()
-    got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
-    same_choice(got, expected, 20, "scores of 1e-5")
+def test_small_and_large_scores_are_renormalised(submission, reference, rng):
+    for scale in (1e-5, 1e5):
+        scores = scale * clear_scores(rng, 10, 20, 3, 4, 2).float()
+        got, expected = submission.group_limited_topk(scores, 3, 4, 2), reference.group_limited_topk(scores, 3, 4, 2)
+        same_choice(got, expected, 20, f"scores of {scale:.0e}")
 
 
 @part(3)
