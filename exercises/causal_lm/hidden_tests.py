@@ -85,6 +85,9 @@ def test_rows_of_different_length_count_by_token(submission, rng):
     logits, tokens = batch(rng, 2, 12, 7, ignored=((1, 3),))
     loss = submission.causal_lm_loss(logits, tokens)
     close(loss, mean_by_hand((logits, tokens)), says="a long row weighs more than a short one")
+    with torch.no_grad():
+        loss = submission.causal_lm_loss(logits.flip(0), tokens.flip(0))
+    close(loss, mean_by_hand((logits.flip(0), tokens.flip(0))), says="the rows exchanged, under no_grad")
 
 
 @part(1)
@@ -125,14 +128,14 @@ def test_padding_in_front_still_predicts_the_first_token(submission, rng):
 
 @part(1)
 def test_ignored_tokens_inside_a_row(submission, rng):
-    logits, tokens = batch(rng, 3, 9, 11)
+    logits, tokens = batch(rng, 3, 9, 131)
     tokens[torch.tensor([0, 1, 1, 2]), torch.tensor([4, 2, 6, 8])] = -100
     loss = submission.causal_lm_loss(logits, tokens)
     close(loss, mean_by_hand((logits, tokens)), says="single ignored tokens inside the rows")
 
 
 @part(1)
-@pytest.mark.parametrize("ignore_index", [0, 3, -1])
+@pytest.mark.parametrize("ignore_index", [0, 3, 6, -1])
 def test_another_ignore_index(submission, rng, ignore_index):
     logits, tokens = batch(rng, 3, 8, 7)
     tokens[0, 4:], tokens[2, 6:] = ignore_index, ignore_index
@@ -156,6 +159,11 @@ def test_the_last_logits_and_ignored_targets_get_no_gradient(submission, referen
     right, _ = gradient(lambda own: reference.causal_lm_loss(own, tokens), logits)
     check(mine is not None, "the gradient of the logits is missing")
     close(mine, right, says="gradient of the logits, zero where nothing is predicted")
+    mine, right = (
+        gradient(lambda own, module=module: module.causal_lm_loss(own, tokens[:1]), logits[:1])[0]
+        for module in (submission, reference)
+    )
+    close(mine, right, says="gradient of the logits of a batch of one row")
 
 
 @part(1)
@@ -249,6 +257,10 @@ def test_accumulation_equals_the_loss_of_everything_at_once(submission, rng):
 def test_equal_pieces(submission, rng):
     pieces = [batch(rng, 2, 6, 7) for _ in range(4)]
     close(submission.accumulated_loss(pieces), mean_by_hand(*pieces), says="four pieces of the same size")
+    pieces = ragged(rng)
+    with torch.no_grad():
+        loss = submission.accumulated_loss(pieces)
+    close(loss, mean_by_hand(*pieces), says="another accumulation afterwards, under no_grad")
 
 
 @part(2)
@@ -277,7 +289,7 @@ def test_a_piece_without_targets(submission, rng):
 
 @part(2)
 def test_accumulation_passes_gradients_to_every_piece(submission, reference, rng):
-    pieces = ragged(rng, dtype=torch.float64)
+    pieces = ragged(rng, dtype=torch.float64) + [batch(rng, 1, 3, 7, dtype=torch.float64) for _ in range(9)]
     found = []
     for module in (submission, reference):
         own = [(logits.clone().requires_grad_(), tokens) for logits, tokens in pieces]
@@ -361,6 +373,9 @@ def test_perplexity_of_zero_is_one(submission):
 def test_large_losses_are_not_cut(submission, rng):
     loss = rng.uniform(25.0, 60.0, 1)[0]
     close(submission.perplexity(loss), loss.double().exp().float(), says="perplexity of a large loss", tol=1e-3)
+    for dtype, low, high in ((torch.bfloat16, 12.0, 60.0), (torch.float64, 100.0, 300.0)):
+        loss = rng.uniform(low, high, 1)[0].to(dtype)
+        close(submission.perplexity(loss), loss.double().exp().to(dtype), says=f"perplexity of a large loss, {dtype}")
 
 
 @part(3)
