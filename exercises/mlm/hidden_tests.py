@@ -2,7 +2,7 @@
 
 False alarms.  A right answer fails a statistical test only by chance.  With N = 40,000 tokens a test, every count is
 allowed 6.5 standard deviations (7 for the tests that look at ten counts), and the exact binomial probabilities of
-straying further are, for both sides together:
+straying further are, for both sides together (pairs of neighbours are allowed 9, which adds less than 1e-17):
 
     targets at p = 0.15         8.5e-11        one of 9 random ids at 0.1/11, 7 deviations               1.6e-11
     targets at p = 0.4          8.2e-11        one of 10 stretches of 4,000 tokens at 0.15, 7 deviations  1.0e-11
@@ -240,6 +240,23 @@ def test_every_stretch_of_the_sequence_has_its_share(submission, rng):
 
 
 @part(1)
+def test_neighbours_are_drawn_apart(submission, rng):
+    # Pairs of neighbours: 900 of targets, standard deviation 33; 25,500 of [MASK], standard deviation 132.
+    tokens, generator = plain_tokens(rng, 3, 1000, ROWS, LENGTH), rng.generator()
+    _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, generator)
+    inputs = []
+    for piece in tokens.split(250, dim=1):  # many calls: one role for a whole call is not always the same role
+        inputs.append(submission.mask_tokens(piece, nothing_special(piece), 1000, 3, generator, 1.0)[0])
+    for drawn, rate, allowed, what in (
+        (labels != -100, 0.15, 300, "a target"),
+        (torch.stack(inputs) == 3, 0.8, 1200, "[MASK]"),
+    ):
+        pairs = drawn[..., 1:] & drawn[..., :-1]
+        fits = abs(int(pairs.sum()) - rate**2 * pairs.numel()) <= allowed
+        check(fits, f"whether a token is {what} does not depend on its neighbour", seen=rounded(pairs.float().mean()))
+
+
+@part(1)
 def test_every_row_has_targets_of_its_own(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, 5, 1000)
     _, labels = submission.mask_tokens(tokens, nothing_special(tokens), 1000, 3, rng.generator())
@@ -329,8 +346,8 @@ def test_ids_of_a_large_vocabulary(submission, rng):
     target = labels != -100
     check(bool((labels == tokens)[target].all()), "labels are the original ids, to the last digit")
     check(bool((inputs == tokens)[~target].all()), "what is no target stays as it is, to the last digit")
-    tokens = 2 * rng.integers(100, 50_000, 3000)
-    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), 100_000, 5, rng.generator(), 1.0)
+    tokens = 2 * rng.integers(100, 50_000, 10_000)
+    inputs, _ = submission.mask_tokens(tokens, nothing_special(tokens), 100_000, 5, rng.generator(), 0.3)
     ids = inputs[(inputs != 5) & (inputs != tokens)]  # about 300
     check(bool(((ids >= 0) & (ids < 100_000)).all()), "random ids lie in 0 to vocab_size - 1")
     odd = bool((ids[ids > 50_000] % 2 == 1).any())  # none: a chance below 1e-30
@@ -375,8 +392,10 @@ def test_inputs_and_labels_are_int64(submission, rng):
 def test_masking_takes_strided_arguments(submission, rng):
     tokens = plain_tokens(rng, 3, 1000, 40, 3).t()
     special = (rng.uniform(0.0, 1.0, 40, 3) < 0.3).t()
-    _, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 1.0)
+    inputs, labels = submission.mask_tokens(tokens, special, 1000, 3, rng.generator(), 1.0)
     same(labels, torch.where(special, -100, tokens), says="labels for tokens that are not contiguous")
+    changed = bool((inputs != tokens)[~special].any())  # none of about 84: a chance of 1e-84
+    check(changed, "targets are corrupted in tokens that are not contiguous", seen=changed)
 
 
 @part(1)
@@ -416,6 +435,10 @@ def test_rows_count_by_their_targets(submission, rng):
     logits, labels = scored(rng, 2, 9, rate=1.1)
     labels[0, 2:] = -100
     close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="one row with 1 target, one with 9")
+    labels = rng.integers(0, 7, 2, 9).masked_fill(torch.arange(9, device=logits.device) % 4 == 3, -100)
+    with torch.no_grad():
+        loss = submission.mlm_loss(logits, labels)
+    close(loss, mean_by_hand(logits, labels), says="other labels for the same logits, under no_grad")
 
 
 @part(2)
@@ -432,6 +455,15 @@ def test_every_place_a_target(submission, rng):
     logits = 2 * rng.normal(2, 6, 7)
     labels = rng.integers(0, 7, 2, 6)
     close(submission.mlm_loss(logits, labels), mean_by_hand(logits, labels), says="every place is a target")
+
+
+@part(2)
+def test_hundreds_of_targets(submission, rng):
+    logits, labels = scored(rng, 2, 350, V=131, rate=0.6)
+    right = mean_by_hand(logits, labels)
+    close(submission.mlm_loss(logits, labels), right, says="about 420 targets, a vocabulary of 131")
+    loss = submission.mlm_loss(logits.bfloat16(), labels)
+    close(loss, mean_by_hand(logits.bfloat16(), labels).bfloat16(), says="about 420 targets in bfloat16")
 
 
 @part(2)
@@ -544,6 +576,11 @@ def nsp_by_hand(cls_hidden, weight, is_next):
 def test_next_sentence_loss(submission, rng):
     args = sentence_pairs(rng, 7, 5)
     close(submission.nsp_loss(*args), nsp_by_hand(*args), says="mean binary cross-entropy, 1 = really next")
+    for rows, d in ((5, 5), (6, 1)):
+        args = sentence_pairs(rng, rows, d)
+        with torch.no_grad():
+            loss = submission.nsp_loss(*args)
+        close(loss, nsp_by_hand(*args), says=f"{rows} pairs, hidden states of size {d}, under no_grad")
 
 
 @part(3)
@@ -557,7 +594,7 @@ def test_labels_may_be_bool_int_or_float(submission, rng, kind):
 
 @part(3)
 @pytest.mark.parametrize("follows", [True, False])
-def test_pairs_of_one_kind_only(submission, rng, follows):
+def test_pairs_of_one_kind_only(submission, reference, rng, follows):
     cls_hidden, weight, _ = sentence_pairs(rng, 6, 4)
     is_next = torch.full((6,), follows)
     right = nsp_by_hand(cls_hidden, weight, is_next)
@@ -566,6 +603,11 @@ def test_pairs_of_one_kind_only(submission, rng, follows):
         right,
         says="all pairs follow" if follows else "no pair follows",
     )
+    mine, _ = gradient(lambda a, b: submission.nsp_loss(a, b, is_next), cls_hidden, weight)
+    right, _ = gradient(lambda a, b: reference.nsp_loss(a, b, is_next), cls_hidden, weight)
+    for found, expected, name in zip(mine, right, ("cls_hidden", "weight"), strict=True):
+        check(found is not None, f"the gradient of {name} is missing")
+        close(found, expected, says=f"gradient of {name}, pairs of one kind")
 
 
 @part(3)
