@@ -373,9 +373,11 @@ def test_perplexity_of_zero_is_one(submission):
 def test_large_losses_are_not_cut(submission, rng):
     loss = rng.uniform(25.0, 60.0, 1)[0]
     close(submission.perplexity(loss), loss.double().exp().float(), says="perplexity of a large loss", tol=1e-3)
-    for dtype, low, high in ((torch.bfloat16, 12.0, 60.0), (torch.float64, 100.0, 300.0)):
-        loss = rng.uniform(low, high, 1)[0].to(dtype)
-        close(submission.perplexity(loss), loss.double().exp().to(dtype), says=f"perplexity of a large loss, {dtype}")
+    loss = rng.uniform(100.0, 300.0, 1)[0].double()
+    close(submission.perplexity(loss), loss.exp(), says="perplexity of a large loss in float64")
+    # Here float16 would overflow.  A power of 2 rounds its exponent in 16 bits, so the tolerance is wide.
+    loss = rng.uniform(12.0, 14.0, 1)[0].bfloat16()
+    close(submission.perplexity(loss), loss.double().exp().bfloat16(), says="perplexity of a loss in bfloat16", tol=0.2)
 
 
 @part(3)
