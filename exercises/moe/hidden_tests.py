@@ -248,6 +248,15 @@ def test_saturated_logits_stay_finite(submission, reference, rng):
 
 
 @part(1)
+def test_logits_that_are_close_are_told_apart(submission, reference, rng):
+    mine, ref = pair(submission.TopKRouter, reference.TopKRouter, 37, 37, 2)
+    table = {name: torch.eye(37, dtype=tensor.dtype) for name, tensor in ref.state_dict().items()}
+    mine.load_state_dict(table), ref.load_state_dict(table)
+    x = 1.0 + 3e-4 * torch.stack([rng.permutation(37) for _ in range(7)])  # x is the logits
+    same_routing(mine(x), ref(x), 37, "logits 0.0003 apart")
+
+
+@part(1)
 def test_router_in_half_precision(submission, reference, rng):
     for dtype in (torch.bfloat16, torch.float16):
         mine, ref, x = routed(submission, reference, rng, 9, 11, 5, 2, dtype=dtype)
@@ -277,6 +286,8 @@ def test_more_experts_per_token_than_experts_is_refused(submission, reference, r
     n_experts = rng.integers(2, 6)
     with raises(ValueError, says="k > n_experts"):
         submission.TopKRouter(8, n_experts, n_experts + 1)(rng.normal(4, 8))
+    with raises(ValueError, says="two of one expert"):
+        submission.TopKRouter(8, 1, 2)(rng.normal(4, 8))
 
 
 @part(1)
@@ -370,6 +381,20 @@ def test_gradient_goes_through_the_mean_probability(submission, reference, rng):
 
 
 @part(2)
+def test_gradient_of_an_expert_that_is_never_probable(submission, reference, rng):
+    probs = random_probs(rng, 12, 5)
+    probs[:, rng.integers(0, 5)] = 0
+    probs = probs / probs.sum(1, keepdim=True)
+    indices = draw_choices(rng, 12, 5, 2)
+    both = []
+    for loss in (submission.load_balancing_loss, reference.load_balancing_loss):
+        leaf = probs.clone().requires_grad_()
+        pull(loss(leaf, indices), "the balance loss")
+        both.append(leaf.grad)
+    close(both[0], both[1], says="gradient where the mean probability of an expert is 0")
+
+
+@part(2)
 def test_loss_trains_the_gate(submission, reference, rng):
     mine, ref, x = routed(submission, reference, rng, 13, 11, 5, 2)
     pull(submission.load_balancing_loss(*mine(x)[:0:-1]), "the loss of the router's own choice")
@@ -426,7 +451,7 @@ def same_result(got, expected, says):
 @part(3)
 def test_expert_is_a_silu_mlp(submission, reference, rng):
     mine, ref = pair(submission.Expert, reference.Expert, 7, 10)
-    for x in (rng.normal(5, 7), rng.normal(2, 3, 7), 30 * rng.normal(4, 7), 3000 * rng.normal(4, 7)):
+    for x in (rng.normal(5, 7), rng.normal(2, 3, 7), rng.normal(7), 30 * rng.normal(4, 7), 3000 * rng.normal(4, 7)):
         close(mine(x), ref(x), says="w2(silu(w1(x)))")
 
 
@@ -454,6 +479,26 @@ def test_layer_output_and_loss(submission, reference, rng):
 def test_layer_output_with_three_of_seven_experts(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, shape=(3, 4), sizes=(13, 5), n_experts=7, k=3)
     same_result(mine(x), ref(x), "three of seven experts")
+
+
+@part(3)
+def test_a_layer_of_one_expert(submission, reference, rng):
+    mine, ref, x = build(submission, reference, rng, n_experts=1, k=1)
+    y, aux = mine(x)
+    close(y, ref(x)[0], says="one expert sees every token, with weight 1")
+    close(aux, torch.tensor(1.0), says="one expert: the balance loss is 1", trivial_ok=True)
+    same_usage(mine, ref, "one expert: usage")
+
+
+@part(3)
+def test_a_layer_of_many_experts(submission, reference, rng):
+    mine, ref = pair(submission.MoELayer, reference.MoELayer, 41, 3, 37, k=2)
+    choices = draw_choices(rng, 30, 37, 2)
+    choices[:6, 0] = 36  # the last one too
+    choices[:6, 1] %= 36
+    x = tokens_for(rng, ref.router.gate, logits_for(rng, choices, 37)).view(2, 15, 41)
+    same_result(mine(x), ref(x), "37 experts")
+    same_usage(mine, ref, "37 experts: usage")
 
 
 @part(3)
@@ -594,9 +639,14 @@ def test_layer_in_eval_mode(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng)
     mine.eval()
     same_result(mine(x), ref(x), "in eval mode")
+    same_usage(mine, ref, "usage in eval mode")
     direction = rng.normal(*x.shape)
+    leaves = []
     for layer in (mine, ref):
-        pull((layer(x)[0] * direction).sum(), "y in eval mode")
+        leaves.append(x.clone().requires_grad_())
+        pull((layer(leaves[-1])[0] * direction).sum(), "y in eval mode")
+    check(leaves[0].grad is not None, "y reaches x in eval mode")
+    close(leaves[0].grad, leaves[1].grad, says="gradient of x from y in eval mode")
     same_gradients(mine, ref, "from y in eval mode")
 
 
@@ -615,7 +665,9 @@ def test_layer_without_gradients(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng)
     with torch.no_grad():
         same_result(mine(x), ref(x), "under no_grad")
-    same_usage(mine, ref, "usage under no_grad")
+        same_usage(mine, ref, "usage under no_grad")
+        other = x.flip(1)
+        same_result(mine(other), ref(other), "under no_grad, after other tokens")
 
 
 @part(3)
@@ -724,6 +776,10 @@ def test_capacity_under_a_factor_above_one(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, shape=(1, 5), n_experts=4, choices=choices, capacity_factor=1.5)
     close(mine(x)[0], ref(x)[0], says="ceil(1.5 * 5 * 2 / 4) = 4 tokens: y")
     same_usage(mine, ref, "ceil(1.5 * 5 * 2 / 4) = 4 tokens: usage")
+    choices = rng.permutation(8)[:2].expand(12, 2).contiguous()
+    mine, ref, x = build(submission, reference, rng, shape=(2, 6), n_experts=8, choices=choices, capacity_factor=2.0)
+    close(mine(x)[0], ref(x)[0], says="2 * 12 * 2 / 8 = 6 tokens: y")
+    same_usage(mine, ref, "2 * 12 * 2 / 8 = 6 tokens: usage")
 
 
 @part(4)
@@ -801,6 +857,18 @@ def test_capacity_holds_in_eval_mode(submission, reference, rng):
     mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 5, 0.5, 11)
     mine.eval()
     same_result(mine(x), ref(x), "in eval mode")
+
+
+@part(4)
+def test_capacity_of_single_tokens_and_without_gradients(submission, reference, rng):
+    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 5, 0.5, 12, n_shared=2)
+    column = x.reshape(15, 1, 9)
+    same_result(mine(column), ref(column), "15 sequences of one token")
+    same_usage(mine, ref, "15 sequences of one token: usage")
+    mine.eval()
+    with torch.no_grad():
+        same_result(mine(x), ref(x), "two shared experts and a capacity, in eval mode under no_grad")
+        same_usage(mine, ref, "in eval mode under no_grad: usage")
 
 
 @part(4)
