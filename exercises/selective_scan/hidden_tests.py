@@ -80,6 +80,9 @@ def test_every_token_has_its_own_step_size(submission, reference, rng):
     delta[:, 6] = rng.uniform(3.0, 5.0, 2, 3)
     right = reference.selective_scan(x, delta, A, B, C, D)
     close(submission.selective_scan(x, delta, A, B, C, D), right, says="one step of size 0 and one large step")
+    tiny, D = 1e-6 * delta, torch.zeros_like(D)
+    right = reference.selective_scan(x, tiny, A, B, C, D)
+    close(submission.selective_scan(x, tiny, A, B, C, D), right, says="steps of about 1e-6, without the skip")
 
 
 @part(1)
@@ -90,6 +93,9 @@ def test_a_step_of_size_zero_is_not_seen_by_later_ones(submission, rng):
     whole = submission.selective_scan(x, delta, A, B, C, D)
     without = submission.selective_scan(x[:, keep], delta[:, keep], A, B[:, keep], C[:, keep], D)
     close(whole[:, keep], without, says="a step of size 0 neither decays nor writes")
+    slopes = gradients(submission.selective_scan, (x, delta, A, B, C, D), rng.normal(2, 8, 3))
+    check(all(slope is not None for slope in slopes), "each of the six arguments has a gradient")
+    check(all(bool(slope.isfinite().all()) for slope in slopes), "gradients stay finite at a step of size 0")
 
 
 @part(1)
@@ -152,6 +158,9 @@ def test_each_scan_starts_from_zero(submission, reference, rng):
         reference.selective_scan(*second),
         says="a second sequence, after a first one",
     )
+    with torch.no_grad():
+        right = reference.selective_scan(*first)
+        close(submission.selective_scan(*first), right, says="the first sequence again, under no_grad")
 
 
 @part(1)
@@ -186,12 +195,17 @@ def test_a_large_step_forgets_a_huge_past(submission, reference, rng):
 
 @part(1)
 def test_a_long_slow_system_remembers(submission, reference, rng):
-    args = inputs(rng, 1, 200, 2, 3, dtype=torch.float64, slow=0.001, fast=0.02)
-    close(
-        submission.selective_scan(*args),
-        reference.selective_scan(*args),
-        says="y over 200 slowly decaying steps, float64",
-    )
+    x, *rest = inputs(rng, 1, 270, 2, 3, dtype=torch.float64, slow=0.001, fast=0.015)
+    w, found = rng.normal(1, 2, dtype=torch.float64), []
+    for scan in (submission.selective_scan, lambda *args: reference.chunked_selective_scan(*args, 12)):
+        own = x.clone().requires_grad_()
+        y = scan(own, *rest)
+        check(y.requires_grad, "y over 270 steps carries a gradient")
+        (w * y[:, -1]).sum().backward()
+        found.append((plain(y), own.grad))
+    (y, slope), (right, right_slope) = found
+    close(y, right, says="y over 270 slowly decaying steps, float64", tol=1e-5)  # the state may be held in float32
+    close(slope[:, :-1], right_slope[:, :-1], says="gradient of all earlier tokens from the last of 270", tol=1e-5)
 
 
 @part(1)
@@ -262,9 +276,13 @@ def test_module_equals_the_reference(submission, reference, rng):
 
 @part(2)
 def test_module_with_its_own_decay_rates(submission, reference, rng):
-    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 3, 6, keep=("A_log", "D"))
-    x = rng.normal(2, 7, 3)
-    close(mine(x), ref(x), says="forward with A_log and D as they start")
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 3, 19, keep=("A_log", "D"))
+    state = {name: tensor.detach().clone() for name, tensor in ref.state_dict().items()}
+    for shift in (0.0, -3.5):  # small steps: all 19 states last
+        for module in (mine, ref):
+            module.load_state_dict({**state, "to_delta.bias": state["to_delta.bias"] + shift})
+        x = rng.normal(2, 7, 3)
+        close(mine(x), ref(x), says="forward with A_log and D as they start")
 
 
 @part(2)
@@ -290,6 +308,12 @@ def test_large_inputs_to_delta_stay_finite_in_a_step(submission, reference, rng)
     mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 5, 3)
     x_t, h = 300 * rng.normal(4, 5), rng.normal(4, 5, 3)
     close(mine.step(x_t, h), ref.step(x_t, h), says="inputs of several hundred: the output and the next state")
+    w, slopes = rng.normal(4, 5), []
+    for module in (mine, ref):
+        own = x_t.clone().requires_grad_()
+        (w * module.step(own, h)[0]).sum().backward()
+        slopes.append(own.grad)
+    close(*slopes, says="inputs of several hundred: the gradient of x_t through a step", tol=1e-3)
 
 
 @part(2)
@@ -307,6 +331,12 @@ def test_large_inputs_to_delta_stay_finite(submission, reference, rng):
     mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 4, 3)
     x = 200.0 * rng.normal(2, 6, 4)
     close(mine(x), ref(x), says="forward for inputs of size 200: softplus must not overflow")
+    w, slopes = rng.normal(2, 6, 4), []
+    for module in (mine, ref):
+        own = x.clone().requires_grad_()
+        (w * module(own)).sum().backward()
+        slopes.append(own.grad)
+    close(*slopes, says="the gradient of inputs of size 200: softplus must not overflow there either", tol=1e-3)
 
 
 @part(2)
@@ -410,6 +440,11 @@ def test_without_gradients_too(submission, reference, rng):
         close(mine(x), ref(x), says="a forward under no_grad")
         for t in (0, 1):
             close(mine.step(x[:, t], h), ref.step(x[:, t], h), says="a step under no_grad, from one state twice")
+        state = {name: 0.6 * tensor for name, tensor in ref.state_dict().items()}
+        for module in (mine, ref):
+            module.load_state_dict(state)
+        close(mine(x), ref(x), says="a forward under no_grad, after the weights changed")
+        close(mine.step(x[:, 2], h), ref.step(x[:, 2], h), says="a step under no_grad, after the weights changed")
 
 
 @part(2)
@@ -545,6 +580,24 @@ def test_memory_reaches_across_many_chunks(submission, reference, rng):
 def test_many_chunks_of_an_odd_number(submission, reference, rng):
     args = inputs(rng, 1, 67, 2, 3, slow=0.02, fast=0.3)
     close(submission.chunked_selective_scan(*args, 3), reference.selective_scan(*args), says="67 steps in chunks of 3")
+    with torch.no_grad():
+        right = reference.selective_scan(*args)
+        close(submission.chunked_selective_scan(*args, 3), right, says="67 steps in chunks of 3, under no_grad")
+
+
+@part(3)
+def test_a_long_slow_system_remembers_in_chunks(submission, reference, rng):
+    x, *rest = inputs(rng, 1, 530, 2, 3, slow=0.001, fast=0.008)
+    w, found = rng.normal(1, 2), []
+    for module in (submission, reference):
+        own = x.clone().requires_grad_()
+        y = module.chunked_selective_scan(own, *rest, 23)
+        check(y.requires_grad, "y over 530 steps carries a gradient")
+        (w * y[:, -1]).sum().backward()
+        found.append((plain(y), own.grad))
+    (y, slope), (right, right_slope) = found
+    close(y, right, says="530 slowly decaying steps in chunks of 23", tol=1e-3)
+    close(slope[:, :-1], right_slope[:, :-1], says="gradient of all earlier tokens from the last of 530", tol=1e-3)
 
 
 @part(3)
@@ -578,6 +631,12 @@ def test_steps_of_size_zero_in_chunks(submission, reference, rng, chunk):
     delta[:, 3:6] = 0.0
     right = reference.selective_scan(x, delta, A, B, C, D)
     close(submission.chunked_selective_scan(x, delta, A, B, C, D, chunk), right, says="a chunk without any decay")
+    w = rng.normal(2, 12, 3)
+    mine = gradients(lambda *own: submission.chunked_selective_scan(*own, chunk), (x, delta, A, B, C, D), w)
+    same_gradients(mine, gradients(reference.selective_scan, (x, delta, A, B, C, D), w), "with a chunk without decay")
+    tiny, D = 1e-6 * (delta + 0.1), torch.zeros_like(D)
+    right = reference.selective_scan(x, tiny, A, B, C, D)
+    close(submission.chunked_selective_scan(x, tiny, A, B, C, D, chunk), right, says="steps of about 1e-6, no skip")
 
 
 @part(3)
