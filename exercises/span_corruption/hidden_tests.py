@@ -118,6 +118,17 @@ def test_no_span_leaves_the_text_as_it_is(submission, rng):
     tokens = [rng.integers(3, 700) for _ in range(rng.integers(2, 9))]
     mine = submission.corrupt_spans(tokens, [], 32099)
     same(mine, (tokens, [32099]), says="without a span the targets are the closing sentinel alone")
+    same(submission.corrupt_spans([], [], 32099), ([], [32099]), says="an empty text")
+
+
+@part(1)
+def test_equal_neighbours_and_any_id_stay(submission, reference, rng):
+    spans, length = drawn_spans(rng, 5)
+    tokens = [rng.choice([0, 0, 1, 5, 70_000 + rng.integers(0, 9)]) for _ in range(length)]
+    tokens += [9, 9, 0, 0, 70_001, 70_001]
+    mine = submission.corrupt_spans(tokens, spans, 128_000)
+    says = "ids that repeat their neighbour, the id 0, ids and sentinels beyond 16 bits"
+    same(mine, reference.corrupt_spans(tokens, spans, 128_000), says=says)
 
 
 def refused(submission, rng, spans, says):
@@ -178,6 +189,8 @@ ORDINARY = [
     (200, 0.15, 3.0),
     (512, 0.15, 3.0),
     (83, 0.2, 1.0),
+    (107, 0.3, 3.0),  # lengths and densities that stood above, with another density or mean
+    (107, 0.15, 2.0),
 ]
 
 
@@ -417,6 +430,8 @@ def test_neither_of_two_is_favoured(submission, rng):
     lengths, _ = many(submission, rng, 120, 0.25, 15.0)  # 30 noise tokens in 2 spans
     early = tilt([contrast(draw)[0] for draw in lengths])
     check(early == 0, "two spans must be equally long on average", seen=early)
+    varied = any(draw != lengths[0] for draw in lengths)
+    check(varied, "the lengths of two spans must differ from draw to draw", seen=varied)
     _, between = many(submission, rng, 104, 0.25, 8.0)  # 78 kept tokens, 3 spans, 2 stretches between them
     early = tilt([contrast(draw)[0] for draw in between])
     check(early == 0, "two stretches between three spans must be equally long on average", seen=early)
@@ -457,6 +472,16 @@ def test_a_corrupted_text_is_restored(submission, reference, rng):
         tokens = [rng.integers(3, 700) for _ in range(length)]
         inputs, targets = reference.corrupt_spans(tokens, spans, first)
         same(submission.restore(inputs, targets, first), tokens, says=f"the text around {n_spans} spans")
+
+
+@part(3)
+def test_equal_neighbours_and_any_id_are_restored(submission, reference, rng):
+    spans, length = drawn_spans(rng, 5)
+    tokens = [rng.choice([0, 0, 1, 5, 70_000 + rng.integers(0, 9)]) for _ in range(length)]
+    tokens += [9, 9, 0, 0, 70_001, 70_001]
+    inputs, targets = reference.corrupt_spans(tokens, spans, 128_000)
+    says = "ids that repeat their neighbour, the id 0, ids and sentinels beyond 16 bits"
+    same(submission.restore(inputs, targets, 128_000), tokens, says=says)
 
 
 @part(3)
