@@ -258,6 +258,23 @@ def test_a_dtype_given_by_name_in_the_other_caches(submission, reference, rng):
 
 
 @part(2)
+def test_large_caches_are_exact(submission, reference, rng):
+    # Odd factors, so that the products need more than a float's 53 bits, yet fit an int64.
+    layers, heads, many = (2 * rng.integers(low, high) + 1 for low, high in ((45, 64), (20, 32), (2**37, 2**38)))
+    calls = [
+        ("mla_cache_bytes", (layers, 513, 64, 16 * many + 1, 3)),
+        ("window_cache_bytes", (layers, heads, 129, many, many + 200, 3)),
+        ("window_cache_bytes", (layers, heads, 129, many + 200, many, 3)),
+        ("ssm_state_bytes", (layers, 16 * many + 1, 129, 3)),
+    ]
+    mine = [getattr(submission, name)(*sizes) for name, sizes in calls]
+    expected = [getattr(reference, name)(*sizes) for name, sizes in calls]
+    same(mine, expected, says="whole bytes, not rounded by a float: latents, windows, states")
+    found = or_refusal(submission.mla_cache_bytes, layers, 513, 0, 7, 2)
+    same(found, layers * 513 * 14, says="without a rotary key the latent is left")
+
+
+@part(2)
 @pytest.mark.parametrize("place", range(5))
 def test_negative_latent_sizes_are_refused(submission, rng, place):
     draw = [*sizes(rng, *LATENT), 2]
@@ -329,6 +346,9 @@ def test_batch_is_not_rounded_by_a_float(submission, rng):
     cache, fit = 2 * rng.integers(2**50, 2**51) + 1, rng.integers(20, 90)
     mine = submission.max_batch(7 + fit * cache - 1, 7, cache)
     same(mine, fit - 1, says="one byte is missing for another sequence, in a memory of exabytes")
+    fit = 2 * rng.integers(2**55, 2**56) + 1
+    mine = [submission.max_batch(9 + 3 * fit, 7, 3), or_refusal(submission.max_batch, 3 * fit + 2, 0, 3)]
+    same(mine, [fit, fit], says="very many sequences of 3 bytes; and without weights")
 
 
 @part(3)
@@ -414,6 +434,9 @@ def test_crossover_is_not_rounded_by_a_float(submission, rng):
     heads, d_head, tokens = 2 * rng.integers(2**20, 2**21) + 1, 2 * rng.integers(2**29, 2**30) + 1, rng.integers(5, 90)
     mine = submission.crossover_tokens(tokens * 2 * heads * d_head + 1, 1, heads, d_head)
     same(mine, tokens + 1, says="the state is one number larger than the cache of the token before")
+    tokens = 2 * rng.integers(2**55, 2**56) + 1
+    mine = submission.crossover_tokens(2 * tokens - 1, 3, 1, 3)
+    same(mine, tokens, says="a very large state against one head of 3 numbers")
 
 
 @part(3)
