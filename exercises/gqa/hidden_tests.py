@@ -165,8 +165,13 @@ def test_a_few_tokens(submission, reference, rng, T):
 @part(1)
 def test_a_long_sequence(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 4, 1, 1)
-    x = 3 * rng.normal(1, 1030, 4)
-    close(mine(x)[0], ref(x)[0], says="1030 tokens: nothing may be made for a fixed number of them")
+    x, w = 3 * rng.normal(1, 1030, 4), rng.normal(1, 1030, 4)
+    leaves = [x.clone().requires_grad_() for _ in range(2)]
+    y, expected = mine(leaves[0])[0], ref(leaves[1])[0]
+    close(y, expected, says="1030 tokens: nothing may be made for a fixed number of them")
+    check(y.requires_grad, "the result for 1030 tokens carries a gradient")
+    (y * w).sum().backward(), (expected * w).sum().backward()
+    close(leaves[0].grad, leaves[1].grad, says="the gradient of 1030 tokens", tol=1e-3)
 
 
 @part(1)
@@ -245,6 +250,17 @@ def test_one_sequence_keeps_its_batch_axis(submission, reference, rng):
 
 
 @part(2)
+def test_one_sequence_and_one_kv_head(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 1)
+    x, cache = rng.normal(1, 3, 48), None
+    for new in (x[:, :2], x[:, 2:]):
+        (y, mine_cache), (expected, ref_cache) = (layer(new, cache, use_cache=True) for layer in (mine, ref))
+        close(y, expected, says="one sequence, one KV head")
+        close(mine_cache, ref_cache, says="the cache of one sequence and one KV head")
+        cache = tuple(plain(t) for t in ref_cache)
+
+
+@part(2)
 def test_chunked_prefill_equals_one_prefill(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
     x = rng.normal(2, 11, 48)
@@ -288,6 +304,41 @@ def test_an_empty_cache_is_a_prefill(submission, reference, rng):
     expected, ref_cache = ref(x, use_cache=True)
     close(y, expected, says="a cache of length 0")
     close(cache, ref_cache, says="the cache after a cache of length 0")
+    leaves, w = [x.clone().requires_grad_() for _ in range(2)], rng.normal(2, 5, 48)
+    for layer, leaf in zip((mine, ref), leaves, strict=True):
+        y, (k, v) = layer(leaf, kv_cache=empty, use_cache=True)
+        check(y.requires_grad and k.requires_grad and v.requires_grad, "output and cache carry gradients")
+        ((y * w).sum() + (k * v).sum()).backward()
+    close(leaves[0].grad, leaves[1].grad, says="the gradient of x with a cache of length 0")
+
+
+@part(2)
+def test_without_gradients_nothing_changes(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
+    mine.eval()
+    with torch.no_grad():
+        for _ in range(2):
+            x, past = 3 * rng.normal(2, 4, 48), tuple(4 * t for t in rng.normal(2, 2, 2, 5, 8).unbind())
+            x[:, -1] *= 20  # what is hidden from the first three is large
+            close(mine(x)[0], ref(x)[0], says="under no_grad, in evaluation mode: no cache")
+            for new in (x[:, 1:], x[:, :1]):
+                y, nothing = mine(new, kv_cache=past)
+                close(y, ref(new, kv_cache=past)[0], says=f"under no_grad: {new.shape[1]} over a cache")
+                same(nothing, None, says="under no_grad: the second value is None unless use_cache")
+                both = [layer(new, kv_cache=past, use_cache=True) for layer in (mine, ref)]
+                close(*both, says=f"under no_grad: {new.shape[1]} over a cache, with use_cache")
+            for parameter in ref.parameters():
+                parameter.mul_(1.25)
+            mine.load_state_dict({name: tensor.detach() for name, tensor in ref.state_dict().items()})
+
+
+@part(2)
+def test_as_many_keys_are_split_otherwise(submission, reference, rng):
+    mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 48, 6, 2)
+    for past in (0, 3, 4, 1):
+        x, cache = rng.normal(2, 5 - past, 48), tuple(rng.normal(2, 2, 2, past, 8).unbind())
+        y, expected = mine(x, kv_cache=cache)[0], ref(x, kv_cache=cache)[0]
+        close(y, expected, says=f"{5 - past} new tokens over {past} cached ones, in one module after other splits of 5")
 
 
 @part(2)
@@ -330,7 +381,9 @@ def test_a_long_cache(submission, reference, rng):
     mine, ref = pair(submission.GroupedQueryAttention, reference.GroupedQueryAttention, 8, 4, 2)
     past = (3 * rng.normal(1, 2, 4200, 2), rng.normal(1, 2, 4200, 2))
     x = 6 * rng.normal(1, 16, 8)  # large, so that the mask among the new tokens is seen beside so many cached ones
-    close(mine(x, kv_cache=past)[0], ref(x, kv_cache=past)[0], says="16 tokens after 4200 cached ones")
+    (y, grown), (expected, ref_cache) = (layer(x, kv_cache=past, use_cache=True) for layer in (mine, ref))
+    close(y, expected, says="16 tokens after 4200 cached ones")
+    close(grown, ref_cache, says="the cache of all 4216 tokens")
 
 
 @part(2)
@@ -490,8 +543,9 @@ def test_mean_pooling_refuses_heads_that_do_not_divide(submission, rng, H, H_kv)
 
 @part(3)
 def test_mean_pooling_refuses_rows_that_heads_do_not_divide(submission, rng):
-    with raises(ValueError, says="mean_pool_kv_heads of a 26 x 26 weight with 6 heads"):
-        submission.mean_pool_kv_heads(rng.normal(26, 26), 6, 2)
+    for H_kv in (2, 1, 6):
+        with raises(ValueError, says=f"mean_pool_kv_heads of a 26 x 26 weight with 6 heads into {H_kv}"):
+            submission.mean_pool_kv_heads(rng.normal(26, 26), 6, H_kv)
 
 
 @part(3)
