@@ -56,7 +56,7 @@ def test_chinchilla_allocation_at_a_given_ratio(submission, reference, rng):
 
 @part(1)
 def test_chinchilla_allocation_by_default(submission, reference, rng):
-    draws = [(5.88e23,), (magnitude(rng, 18, 26),), (6 * 10**22,)]
+    draws = [(5.88e23,), (magnitude(rng, 18, 26),), (6 * 10**22,), (magnitude(rng, 27, 30),)]
     mine = [pair_of(submission.chinchilla_allocation(*draw)) for draw in draws]
     expected = [reference.chinchilla_allocation(*draw) for draw in draws]
     close(mine[0], (70e9, 1.4e12), says="5.88e23 FLOPs are Chinchilla: 70B on 1.4T tokens", tol=TOL)
@@ -66,6 +66,7 @@ def test_chinchilla_allocation_by_default(submission, reference, rng):
 @part(1)
 def test_a_toy_budget_is_not_rounded_to_whole_parameters(submission, reference, rng):
     draws = [(rng.uniform(500.0, 900.0),), (rng.uniform(2e3, 9e3), rng.uniform(1.5, 4.0))]
+    draws.append((rng.uniform(2e3, 9e3), rng.uniform(0.1, 0.9)))
     mine = [pair_of(submission.chinchilla_allocation(*draw)) for draw in draws]
     expected = [reference.chinchilla_allocation(*draw) for draw in draws]
     close(mine, expected, says="(N, D) of a small budget, which need not be whole numbers", tol=TOL)
@@ -74,6 +75,9 @@ def test_a_toy_budget_is_not_rounded_to_whole_parameters(submission, reference, 
     close(flops, reference.training_flops(*sizes), says="FLOPs of sizes that are no whole numbers", tol=TOL)
     tokens = float(submission.tokens_for(*sizes))
     close(tokens, reference.tokens_for(*sizes), says="tokens for a size that is no whole number", tol=TOL)
+    sizes = (rng.uniform(20.0, 90.0), rng.uniform(0.1, 0.9))
+    tokens = float(submission.tokens_for(*sizes))
+    close(tokens, sizes[0] * sizes[1], says="fewer tokens than parameters", tol=TOL)
 
 
 @part(1)
@@ -207,6 +211,7 @@ def test_toy_runs_need_not_be_whole_numbers(submission, reference, rng):
     small, balanced = rng.uniform(2e2, 9e2), rng.uniform(6e3, 9e3)
     draws = [(small, 2.0, 900.0, 0.6, rng.uniform(0.5, 0.7)), (small, 900.0, 2.0, 0.6, rng.uniform(0.5, 0.7))]
     draws.append((balanced, 8.0, 8.0, rng.uniform(0.4, 0.6), rng.uniform(0.4, 0.6)))
+    draws.append((balanced, rng.uniform(0.1, 0.9), rng.uniform(0.1, 0.9), *draws[-1][3:]))
     mine = [pair_of(submission.optimal_allocation(*draw)) for draw in draws]
     says = "(N, D) of a small budget: not whole numbers, and one of the two may be under 1"
     close(mine, [reference.optimal_allocation(*draw) for draw in draws], says=says, tol=TOL)
@@ -215,6 +220,8 @@ def test_toy_runs_need_not_be_whole_numbers(submission, reference, rng):
 @part(2)
 def test_optimal_allocation_in_closed_form(submission, reference, rng):
     draws = [(magnitude(rng, 18, 26), *constants(rng)[1:]) for _ in range(4)]
+    budget, A, B, alpha, beta = draws[0]
+    draws += [(budget, 3 * A, B, alpha, beta), (budget, A, B, alpha, alpha)]  # other coefficients; equal exponents
     mine = [pair_of(submission.optimal_allocation(*draw)) for draw in draws]
     close(mine, [reference.optimal_allocation(*draw) for draw in draws], says="(N, D) of the lowest loss", tol=TOL)
 
@@ -296,7 +303,7 @@ def test_many_points_all_count(submission, reference, rng):
 @part(3)
 def test_a_repeated_point_counts_twice(submission, reference, rng):
     _, _, x, y = law(rng, 5, 0.8)
-    x, y = [*x, x[0], x[0]], [*y, y[0], 3 * y[0]]
+    x, y = [x[0], x[0], *x], [y[0], 3 * y[0], *y]
     says = "points with the same x all count"
     close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
 
@@ -355,6 +362,8 @@ def test_one_distinct_x_has_no_slope(submission, rng):
     for x, count in ((rng.uniform(2.0, 9.0), 2), (1.0, rng.integers(3, 7))):
         with raises(ValueError, says=f"{count} points, all at x = {x}"):
             submission.fit_power_law([x] * count, [rng.uniform(1.0, 9.0) for _ in range(count)])
+    with raises(ValueError, says="two points at x = 2 and x = 2.0"):
+        submission.fit_power_law([2, 2.0], [rng.uniform(1.0, 9.0) for _ in range(2)])
 
 
 @part(3)
