@@ -578,3 +578,124 @@ def test_ring_without_slots_is_refused(submission, rng):
     for window in (0, -rng.integers(1, 4)):
         with raises(ValueError, says=f"a ring with window = {window}"):
             submission.RollingKVCache(window, 2, 4)
+
+
+# -------------------------------------------------------------------------- second paths: long, large, repeated
+
+
+@part(1)
+def test_a_long_window(submission, reference, rng):
+    for window in (rng.integers(520, 590), 2000):
+        same(
+            submission.sliding_window_mask(601, window),
+            reference.sliding_window_mask(601, window),
+            says="601 positions",
+        )
+
+
+@part(1)
+def test_one_position_less_than_none_is_refused(submission):
+    with raises(ValueError, says="T = -1"):
+        submission.sliding_window_mask(-1, 2)
+
+
+@part(2)
+def test_masks_of_one_size_with_other_numbers(submission, reference, rng):
+    T = rng.integers(9, 14)
+    for n in (3, 0, 2):
+        for window in (2, 3 * T):
+            says = f"T = {T}, window {window}, {n} sinks, after others"
+            got = submission.attention_sink_mask(T, window, n)
+            same(got, reference.attention_sink_mask(T, window, n), says=says)
+        got = submission.block_sparse_mask(T, 2, n)
+        same(got, reference.block_sparse_mask(T, 2, n), says=f"T = {T}, blocks of 2, {n} globals, after others")
+
+
+@part(2)
+def test_one_position_less_than_none_is_refused_by_the_other_masks(submission):
+    with raises(ValueError, says="attention_sink_mask with T = -1"):
+        submission.attention_sink_mask(-1, 2, 1)
+    with raises(ValueError, says="block_sparse_mask with T = -1"):
+        submission.block_sparse_mask(-1, 2, 1)
+
+
+@part(3)
+def test_many_queries_and_keys(submission, reference, rng):
+    q, k, v = rng.normal(1, 1, 601, 3), rng.normal(1, 1, 617, 3), rng.normal(1, 1, 617, 3)
+    mask = rng.uniform(0, 1, 601, 617) < 0.6
+    got, expected = submission.masked_attention(q, k, v, mask), reference.masked_attention(q, k, v, mask)
+    close(got, expected, says="601 queries, 617 keys")
+
+
+@part(3)
+def test_rows_of_very_different_scores(submission, reference, rng):
+    q, k, v = rng.normal(2, 2, 5, 4), rng.normal(2, 2, 6, 4), rng.normal(2, 2, 6, 4)
+    k[..., 0] = 20 + rng.uniform(0, 1, 2, 2, 6)
+    q[..., 0] = torch.tensor([-40.0, 40.0, 0.0, -20.0, 30.0])  # scores from -400 to 400
+    mask = rng.uniform(0, 1, 5, 6) < 0.7
+    mask[:, 2] = True
+    got, expected = submission.masked_attention(q, k, v, mask), reference.masked_attention(q, k, v, mask)
+    close(got, expected, says="rows whose scores lie 800 apart", tol=1e-3)
+
+
+@part(3)
+def test_one_key_that_is_hidden(submission, reference, rng):
+    q, k, v = rng.normal(2, 2, 4, 5), rng.normal(2, 2, 1, 5), rng.normal(2, 2, 1, 5)
+    mask = torch.tensor([[True], [False], [True], [False]])
+    got, expected = submission.masked_attention(q, k, v, mask), reference.masked_attention(q, k, v, mask)
+    close(got, expected, says="one key, hidden from every second query")
+
+
+@part(3)
+def test_dead_rows_without_gradients(submission, reference, rng):
+    q, k, v = rng.normal(2, 2, 4, 5), rng.normal(2, 2, 6, 5), rng.normal(2, 2, 6, 5)
+    mask = rng.uniform(0, 1, 4, 6) < 0.6
+    mask[rng.integers(0, 4)] = False
+    with torch.no_grad():
+        got, expected = submission.masked_attention(q, k, v, mask), reference.masked_attention(q, k, v, mask)
+    close(got, expected, says="a row that sees nothing, under no_grad")
+
+
+@part(3)
+def test_large_values_in_float16(submission, rng):
+    q, k = torch.zeros(1, 2, 3, 4, dtype=torch.float16), rng.normal(1, 2, 5, 4, dtype=torch.float16)
+    v = rng.uniform(2e4, 4e4, 1, 2, 5, 4).to(torch.float16)
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    expected = v.double().mean(2, keepdim=True).expand(1, 2, 3, 4).to(torch.float16)
+    got = submission.masked_attention(q, k, v, mask)
+    close(got, expected, says="the mean of five values of 20000 to 40000 in float16", trivial_ok=True)
+
+
+@part(3)
+def test_gradients_in_bfloat16(submission, reference, rng):
+    q, k, v = (rng.normal(2, 2, n, 4, dtype=torch.bfloat16) for n in (5, 6, 6))
+    mask = rng.uniform(0, 1, 5, 6) < 0.7
+    mask[2], mask[:2, :2] = False, True
+    w = rng.normal(2, 2, 5, 4, dtype=torch.bfloat16)
+    slopes = []
+    for attention in (submission.masked_attention, reference.masked_attention):
+        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+        (attention(*leaves, mask) * w).sum().backward()
+        check(all(t.grad is not None for t in leaves), "gradients reach q, k and v in bfloat16")
+        slopes.append([t.grad for t in leaves])
+    close(*slopes, says="the gradients of q, k and v in bfloat16", tol=6e-2)
+
+
+@part(3)
+def test_a_ring_of_one_slot_copies_too(submission, rng):
+    ring, tokens = (
+        submission.RollingKVCache(1, 2, 3),
+        [(rng.normal(1, 2, 1, 3), rng.normal(1, 2, 1, 3)) for _ in range(2)],
+    )
+    for k_t, v_t in tokens:
+        with spoiled():
+            ring.append(k_t.clone(), v_t.clone())
+        close(ring.window_kv(), (k_t, v_t), says="a ring of one slot, its memory overwritten outside", trivial_ok=True)
+
+
+@part(3)
+def test_a_ring_of_300_slots(submission, rng):
+    ring, k, v = submission.RollingKVCache(300, 1, 2), rng.normal(1, 1, 310, 2), rng.normal(1, 1, 310, 2)
+    for t in range(310):
+        ring.append(k[:, :, t : t + 1], v[:, :, t : t + 1])
+    close(ring.window_kv(), (k[:, :, 10:], v[:, :, 10:]), says="the last 300 of 310 tokens")
