@@ -267,11 +267,11 @@ def test_positions_far_from_the_start(submission, reference, rng):
 @part(2)
 def test_positions_beyond_a_hundred_thousand(submission, reference, rng):
     for dtype in (torch.int64, torch.int32, torch.float32):
-        positions = rng.integers(70000, 130000, 5).to(dtype)
+        positions = torch.cat([rng.integers(70000, 130000, 4), rng.integers(200000, 900000, 3)]).to(dtype)
         close(
             submission.rope_angles(positions, 8, 500000.0),
             reference.rope_angles(positions, 8, 500000.0),
-            says=f"positions of about 100000, in {dtype}",
+            says=f"positions of 70000 to 900000, in {dtype}",
             tol=6e-2,
         )
 
@@ -470,3 +470,81 @@ def test_heads_of_odd_width_are_refused(submission, rng):
 @part(3)
 def test_conversion_follows_the_device_of_the_weight(submission):
     on_meta(lambda: submission.interleaved_to_half_split(torch.randn(12, 8, device="meta"), 2))
+
+
+# ------------------------------------------------------------- second paths: long, wide, other bases, boundaries
+
+
+@part(1)
+def test_a_long_sequence_of_wide_rows(submission, reference, rng):
+    for shape in ((700, 2), (5, 320), (2, 600, 6)):
+        x, positions = rng.normal(*shape), torch.arange(shape[-2])
+        got, expected = submission.apply_rope(x, positions), reference.apply_rope(x, positions)
+        close(got, expected, says=f"x {shape}", tol=2e-3)
+
+
+@part(1)
+def test_a_large_base_and_a_single_pair(submission, reference, rng):
+    for shape, base in (((3, 5, 8), 5e7), ((2, 5, 2), 100.0), ((4, 6), 5e5)):
+        x, positions = rng.normal(*shape), 2000 + torch.arange(shape[-2])
+        got, expected = submission.apply_rope(x, positions, base), reference.apply_rope(x, positions, base)
+        close(got, expected, says=f"x {shape}, base {base}", tol=2e-3)
+
+
+@part(1)
+def test_width_one_and_missing_positions_are_refused(submission, rng):
+    with raises(ValueError, says="apply_rope of width 1"):
+        submission.apply_rope(rng.normal(4, 1), torch.arange(4))
+    with raises(ValueError, says="no position for four rows"):
+        submission.apply_rope(rng.normal(4, 6), torch.arange(0))
+
+
+@part(2)
+def test_another_base_in_other_dtypes(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        x, positions = rng.normal(2, 5, 8, dtype=dtype), 30 + torch.arange(5)
+        got, expected = submission.apply_rope(x, positions, 50.0), reference.apply_rope(x, positions, 50.0)
+        close(got, expected, says=f"base 50 in {dtype}", tol=4e-2 if dtype == torch.bfloat16 else 6e-3)
+
+
+@part(2)
+def test_positions_of_a_small_integer_dtype(submission, reference, rng):
+    for dtype, last in ((torch.int16, 32700), (torch.int8, 127), (torch.uint8, 255)):
+        x, positions = rng.normal(2, 5, 6), (last - 3 * torch.arange(5)).to(dtype)
+        got, expected = submission.apply_rope(x, positions), reference.apply_rope(x, positions)
+        close(got, expected, says=f"{dtype} positions up to {last}", tol=2e-2)
+
+
+@part(2)
+def test_angles_after_a_move_use_nothing_old(submission, reference, rng):
+    positions = rng.permutation(9)
+    close(submission.rope_angles(positions, 10), reference.rope_angles(positions, 10), says="angles of nine positions")
+    on_meta(
+        lambda: submission.rope_angles(torch.empty(9, dtype=torch.long, device="meta"), 10)[0],
+        says="angles of the same size as before on another device: what was kept stayed on the old one",
+    )
+
+
+@part(3)
+def test_many_wide_and_single_heads(submission, reference, rng):
+    for rows, width, n_heads in ((40 * 4, 3, 40), (2 * 128, 3, 2), (8, 8, 1), (12, 1, 2)):
+        weight = rng.normal(rows, width)
+        with torch.set_grad_enabled(rng.choice((True, False))):
+            got = submission.interleaved_to_half_split(weight, n_heads)
+        close(
+            got, reference.interleaved_to_half_split(weight, n_heads), says=f"{n_heads} heads, weight {rows} x {width}"
+        )
+
+
+@part(3)
+def test_conversion_without_gradients(submission, reference, rng):
+    weight = rng.normal(12, 5)
+    with torch.no_grad():
+        got = submission.interleaved_to_half_split(weight, 2)
+    close(got, reference.interleaved_to_half_split(weight, 2), says="under no_grad")
+
+
+@part(3)
+def test_heads_of_width_one_are_refused(submission, rng):
+    with raises(ValueError, says="four heads of width 1"):
+        submission.interleaved_to_half_split(rng.normal(4, 3), 4)

@@ -297,3 +297,56 @@ def test_calling_twice_keeps_nothing(submission, reference, rng):
 def test_the_bias_is_made_on_the_embedding_s_device(submission):
     module = submission.RelativePositionBias(3).to("meta")
     on_meta(lambda: module(4, 9), says="the bias must be made on the device of the embedding")
+
+
+# ------------------------------------------------------------- second paths: odd, many and far buckets, evaluation
+
+
+@part(1)
+def test_odd_and_many_buckets(submission, reference, rng):
+    for bidirectional, n_buckets, max_distance in (
+        (False, 9, 100),
+        (True, 6, 100),
+        (True, 14, 300),
+        (False, 320, 200),
+        (True, 64, 3000),
+        (False, 150, 5000),
+    ):
+        n = n_buckets // 2 if bidirectional else n_buckets
+        e = n // 2
+        d = torch.arange(1, max_distance + 3)
+        level = torch.log(d.double() / e) / math.log(max_distance / e) * (n - e)
+        # where floating point could decide the bucket is left out
+        d = d[(d <= e) | (d >= max_distance + 1) | ((level - level.round()).abs() > 2e-3)]
+        d = torch.cat([-d, d])[rng.permutation(2 * len(d))]
+        arguments = d, bidirectional, n_buckets, max_distance
+        got, expected = submission.relative_position_bucket(*arguments), reference.relative_position_bucket(*arguments)
+        same(got, expected, says=f"{n_buckets} buckets, max_distance {max_distance}, bidirectional={bidirectional}")
+
+
+@part(1)
+def test_positions_millions_away(submission, reference, rng):
+    far = torch.tensor([-3_000_000, 3_000_000, -rng.integers(10**6, 10**8), 7])
+    for positions in (far, far.int()):
+        for bidirectional in (True, False):
+            got = submission.relative_position_bucket(positions, bidirectional)
+            expected = reference.relative_position_bucket(positions, bidirectional)
+            same(got, expected, says=f"{positions.tolist()} as {positions.dtype}, bidirectional={bidirectional}")
+
+
+@part(2)
+def test_bias_in_evaluation_without_gradients(submission, reference, rng):
+    mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3)
+    mine.eval()
+    with torch.no_grad():
+        for q_len in (5, 1, 5):
+            close(mine(q_len, 9), ref(q_len, 9), says=f"{q_len} queries, 9 keys, in evaluation mode under no_grad")
+            ref.embedding.weight.mul_(-7.0)
+            mine.load_state_dict({name: tensor.detach() for name, tensor in ref.state_dict().items()})
+            close(mine(q_len, 9), ref(q_len, 9), says=f"{q_len} queries, 9 keys, after the weights changed")
+
+
+@part(2)
+def test_one_query_of_no_key_is_refused(submission):
+    with raises(ValueError, says="one query, no key"):
+        submission.RelativePositionBias(2)(1, 0)
