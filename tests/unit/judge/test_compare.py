@@ -52,6 +52,16 @@ def test_a_small_value_beside_large_ones_is_held_to_their_scale() -> None:
     assert found(expected + torch.tensor([0, 0, 1.0]), expected) is not None
 
 
+def test_no_number_is_too_large_to_be_compared() -> None:
+    expected = torch.tensor([1e200, -3e200, 2e200, 1e160], dtype=torch.float64)
+    assert found(expected * (1 + 1e-12), expected) is None
+    assert found(expected * 1.01, expected) is not None
+    assert found(torch.zeros_like(expected), expected) is not None
+    assert found(1.0, math.inf) is not None
+    assert found(math.inf, math.inf) is None
+    assert found(-math.inf, math.inf) is not None
+
+
 @pytest.mark.parametrize("expected", [torch.zeros(2, 3), torch.full((5,), 2.5)])
 def test_a_comparison_that_a_constant_would_pass_is_a_bug_of_the_test(expected: torch.Tensor) -> None:
     with pytest.raises(TestBug):
