@@ -149,7 +149,9 @@ def test_no_digits_are_lost_on_the_way_to_zero(submission, rng):
     )
     A, B, delta = A[37:], B[37:], 1000 * delta
     _, B_bar = submission.discretize_zoh(A, B, delta)
-    close(B_bar, torch.expm1(delta * A) / A * B, says="the same under a large step: small is what delta * A is")
+    close(
+        B_bar, torch.expm1(delta * A) / A * B, says="the same under a large step: small is what delta * A is", tol=1e-3
+    )
 
 
 @part(1)
