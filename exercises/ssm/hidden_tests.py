@@ -147,11 +147,6 @@ def test_no_digits_are_lost_on_the_way_to_zero(submission, rng):
         torch.expm1(delta * A) / A * B,
         says="B_bar in float64 for sizes of A from 1e-9 to 1: an approximation for small A must hold where it begins",
     )
-    A, B, delta = A[37:], B[37:], 1000 * delta
-    _, B_bar = submission.discretize_zoh(A, B, delta)
-    close(
-        B_bar, torch.expm1(delta * A) / A * B, says="the same under a large step: small is what delta * A is", tol=1e-3
-    )
 
 
 @part(1)
