@@ -58,6 +58,10 @@ def test_norm_uses_the_eps_it_is_given(submission, reference, rng):
     mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 8, eps=eps)
     x = (rng.normal(3, 8) + 0.4) * torch.tensor([1.0, 1.0, 1e-3])[:, None]
     close(mine(x), ref(x), says=f"eps = {eps}, the last row of size 1e-3")
+    mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 8, eps=1e-12)
+    for scale in (1e-4, 1e8):
+        x = scale * (rng.normal(3, 8) + 0.4)
+        close(mine(x), ref(x), says=f"eps = 1e-12, rows of size {scale:.0e}")
 
 
 @part(1)
@@ -348,6 +352,15 @@ def test_block_of_one_token(submission, reference, rng):
     mine, ref = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
     x = rng.normal(3, 1, 12) + 0.3
     close(mine(x), ref(x), says="T = 1")
+    close(mine(x[:1]), ref(x[:1]), says="B = 1 and T = 1")
+
+
+@part(2)
+def test_block_of_as_many_sequences_as_tokens_and_of_long_ones(submission, reference, rng):
+    mine, ref = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
+    for batch, length in ((4, 4), (1, 140)):
+        x = rng.normal(batch, length, 12)
+        close(mine(x), ref(x), says=f"B = {batch} and T = {length}")
 
 
 @part(2)
@@ -370,6 +383,29 @@ def test_block_in_training_and_in_evaluation(submission, reference, rng):
     close(slope, expected_slope, says="the gradient of x in evaluation mode", tol=1e-3)
     with torch.no_grad():
         close(mine(x), ref(x), says="in evaluation mode, under no_grad")
+        state = {name: 1.5 * tensor for name, tensor in ref.state_dict().items()}
+        for block in (mine, ref):
+            block.load_state_dict(state)
+        close(mine(x), ref(x), says="in evaluation mode, under no_grad, after the weights changed")
+        half, half_ref = pair(
+            submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10, dtype=torch.bfloat16
+        )
+        x = x.to(torch.bfloat16)
+        close(half(x), half_ref(x), says="in bfloat16, under no_grad", tol=6e-2)
+
+
+@part(2)
+def test_block_passes_gradients_in_evaluation(submission, reference, rng):
+    mine, ref = pair(submission.TransformerBlock, reference.TransformerBlock, 12, 3, 1, 10)
+    x, w = rng.normal(2, 5, 12), rng.normal(2, 5, 12)
+    for block in (mine.eval(), ref):
+        y = block(x)
+        check(y.requires_grad, "gradients flow in evaluation mode too: eval() is not no_grad()")
+        (w * y).sum().backward()
+    found = grads(mine)
+    for name, right in grads(ref).items():
+        check(found.get(name) is not None, f"the gradient of {name} is missing in evaluation mode")
+        close(found[name], right, says=f"gradient of {name} in evaluation mode", tol=1e-3)
 
 
 @part(2)
