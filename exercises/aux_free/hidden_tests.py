@@ -162,12 +162,16 @@ def test_one_expert_per_token(submission, reference, rng):
     close(weights, torch.ones(12, 1), says="with k = 1 the weight is 1", trivial_ok=True)
     same(indices.long(), ref(x)[1], says="with k = 1 the expert with the largest score + bias")
     close(scores, ref(x)[2], says="with k = 1: scores")
+    mine, ref, x = build(submission, reference, rng, k=1, dtype=torch.bfloat16, gap=0.06, strength=0.35)
+    close(mine(x)[0], torch.ones(12, 1, dtype=torch.bfloat16), says="with k = 1, in bfloat16", trivial_ok=True)
 
 
 @part(1)
 def test_all_experts_chosen(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_experts=4, k=4)
     same_routing(mine(x), ref(x), 4, "k = E")
+    with torch.no_grad():
+        same_routing(mine(x), ref(x), 4, "k = E, without gradients")
 
 
 @part(1)
@@ -175,6 +179,8 @@ def test_one_token(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng)
     for n in range(3):
         same_routing(mine(x[n : n + 1]), ref(x[n : n + 1]), 5, "one token")
+    many = x.repeat(60, 1)
+    same_routing(mine(many), ref(many), 5, "720 tokens")
 
 
 @part(1)
@@ -195,7 +201,7 @@ def test_biases_of_one_step_decide_between_equal_scores(submission, reference, r
     mine, ref = pair(submission.BiasBalancedRouter, reference.BiasBalancedRouter, 11, 7, 3)
     x = torch.zeros_like(rng.normal(2, 11))  # every score is 0.5
     for step in (1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-4):
-        set_bias(mine, ref, step * rng.permutation(7).double())
+        set_bias(mine, ref, rng.choice([0.4, -0.6]) + step * rng.permutation(7).double())
         chosen, expected = mine(x)[1].long().sort(dim=1).values, ref(x)[1].sort(dim=1).values
         same(chosen, expected, says=f"equal scores, and biases that differ by a step of {step:g}: the chosen experts")
 
@@ -230,6 +236,8 @@ def test_routing_without_gradients_follows_the_weights(submission, reference, rn
             same_routing(mine(x), ref(x), 5, f"without gradients, {turn} weights and bias")
             same_routing(mine(x), ref(x), 5, f"without gradients, {turn} weights and bias, called again")
         close(bias_of(mine), ref.bias, says="the bias after forwards without gradients")
+        mine, ref, x = build(submission, reference, rng, dtype=torch.bfloat16, gap=0.06, strength=0.35)
+        same_routing(mine(x), ref(x), 5, "without gradients, in bfloat16")
 
 
 @part(1)
@@ -350,6 +358,11 @@ def test_busy_falls_idle_rises(submission, reference, rng):
         indices = loads_of(rng, [9, 1, 6, 2, 2], 2)  # mean 4
         mine, ref = updated(submission, reference, rng, indices, 5, 2, step)
         close(mine, ref, says=f"loads 9, 1, 6, 2, 2 of mean 4, step {step}")
+        stored = indices.t().contiguous().t()
+        mine, ref = updated(submission, reference, rng, stored, 5, 2, step)
+        close(mine, ref, says=f"indices stored column by column, step {step}")
+    mine, ref = updated(submission, reference, rng, indices, 5, 2, 0.0)
+    close(mine, ref, says="a step of 0")
 
 
 @part(2)
@@ -365,6 +378,9 @@ def test_balance_changes_nothing(submission, reference, rng):
     close(mine, ref, says="loads 2, 6, 4, 3, 5 of mean 4")
     mine, ref = updated(submission, reference, rng, loads_of(rng, [4, 4, 4, 4, 4], 2), 5, 2, 0.2)
     close(mine, ref, says="equal loads")
+    for n_experts, load in ((1, 3), (41, 1), (47, 3), (49, 1), (55, 7)):  # n * (1 / n) is not 1 in float32
+        mine, ref = updated(submission, reference, rng, loads_of(rng, [load] * n_experts, 1), n_experts, 1, 0.2)
+        close(mine, ref, says=f"{n_experts} experts of load {load}")
 
 
 @part(2)
@@ -390,6 +406,9 @@ def test_large_loads_are_counted_exactly(submission, reference, rng):
     for dtype in (torch.float32, torch.bfloat16):
         mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 1), 5, 1, 0.25, dtype=dtype)
         close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 2600, {dtype} bias")
+    busy = torch.full((40000, 1), rng.integers(0, 5))
+    mine, ref = updated(submission, reference, rng, torch.cat([busy, loads_of(rng, [9, 1, 6, 2, 2], 1)]), 5, 1, 0.25)
+    close(mine, ref, says="one expert with 40,000 slots")
     loads = torch.tensor([520, 250, 300, 2, 178])[rng.permutation(5)].tolist()
     mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 2), 5, 2, 0.2)
     close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 250")
