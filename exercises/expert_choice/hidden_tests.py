@@ -87,6 +87,17 @@ def test_every_expert_takes_its_best_tokens(submission, reference, rng):
 
 
 @part(1)
+def test_close_probabilities_are_told_apart(submission, reference, rng):
+    mine, ref, _, _ = build(submission, reference, rng)
+    gap = 0.0
+    while gap < 1e-5:  # float noise is a hundred times smaller
+        flat = 0.01 * rng.normal(40, 9)
+        ranked = torch.softmax(ref.gate(flat).double(), dim=-1).sort(dim=0, descending=True).values
+        gap = (ranked[9] - ranked[10]).min().item()
+    same_route(mine.route(flat), ref.route(flat), 40, "probabilities that differ in the fourth digit")
+
+
+@part(1)
 def test_capacity_follows_the_factor_and_is_rounded_up(submission, reference, rng):
     for factor, n_tokens in ((0.5, 14), (1.5, 11), (2.0, 13), (1.25, 13), (0.75, 16)):
         mine, ref, x, _ = build(submission, reference, rng, shape=(1, n_tokens), factor=factor)
@@ -152,8 +163,10 @@ def test_output_when_every_expert_takes_everything(submission, reference, rng):
 
 @part(1)
 def test_experts_choose_among_all_sequences(submission, reference, rng):
-    mine, ref, x, taken = build(submission, reference, rng, shape=(3, 5))
-    close(mine(x)[0].reshape(15, 9)[taken], ref(x)[0].reshape(15, 9)[taken], says="three sequences as one group: y")
+    for shape, gap in (((3, 5), 0.01), ((13, 1), 0.01), ((2, 70), 1e-5)):
+        mine, ref, x, taken = build(submission, reference, rng, shape=shape, gap=gap)
+        y, expected = mine(x)[0].reshape(-1, 9)[taken], ref(x)[0].reshape(-1, 9)[taken]
+        close(y, expected, says=f"{shape[0]} sequences of {shape[1]} as one group: y")
 
 
 @part(1)
@@ -270,6 +283,15 @@ def test_without_gradients_too(submission, reference, rng):
         same_route(mine.route(x.reshape(14, 9)), ref.route(x.reshape(14, 9)), 14, "under no_grad")
         y = mine(x)[0].reshape(14, 9)[taken]
         close(y, ref(x)[0].reshape(14, 9)[taken], says="a call under no_grad")
+        weights = {name: t if name.startswith("gate") else 1.5 * t for name, t in ref.state_dict().items()}
+        for layer in (mine, ref):
+            layer.load_state_dict(weights)
+        y = mine(x)[0].reshape(14, 9)[taken]
+        close(y, ref(x)[0].reshape(14, 9)[taken], says="under no_grad, experts loaded anew")
+        mine, ref, x, taken = build(submission, reference, rng, dtype=torch.bfloat16, gap=0.025, shape=(2, 5))
+        same_route(mine.route(x.reshape(10, 9)), ref.route(x.reshape(10, 9)), 10, "bfloat16 tokens under no_grad")
+        y, expected = mine(x)[0].reshape(10, 9)[taken], ref(x)[0].reshape(10, 9)[taken]
+        close(y, expected, says="a bfloat16 layer under no_grad: y", tol=0.06)
 
 
 @part(1)
@@ -368,6 +390,8 @@ def test_experts_per_token_counts(submission, reference, rng):
         expected = reference.experts_per_token(tokens, n_tokens)
         says = f"{n_experts} experts that took {capacity} of {n_tokens} tokens"
         close(counts.double(), expected.double(), says=says, trivial_ok=True)
+        counts = submission.experts_per_token(tokens.t().contiguous().t(), n_tokens)
+        close(counts.double(), expected.double(), says=f"{says}, stored column by column", trivial_ok=True)
 
 
 @part(2)
@@ -380,8 +404,8 @@ def test_experts_that_took_the_same_tokens_all_count(submission, rng):
 
 
 @part(2)
-def test_hundreds_of_experts_that_took_the_same_tokens(submission, rng):
-    row, n_experts = rng.permutation(5)[:3], 2 * rng.integers(300, 350) + 1  # odd: not in bfloat16
+def test_thousands_of_experts_that_took_the_same_tokens(submission, rng):
+    row, n_experts = rng.permutation(5)[:3], 2 * rng.integers(1100, 1150) + 1  # odd: not in 16 bits
     mine = submission.experts_per_token(row.expand(n_experts, 3).contiguous(), 7)
     expected = torch.zeros_like(rng.permutation(7))
     expected[row] = n_experts
