@@ -285,6 +285,8 @@ def test_a_piece_without_targets(submission, rng):
     single = batch(rng, 3, 1, 7)
     loss = submission.accumulated_loss([empty, *pieces, single])
     close(loss, mean_by_hand(*pieces), says="pieces without a real target add nothing")
+    one = batch(rng, 1, 2, 7)
+    close(submission.accumulated_loss([empty, one]), mean_by_hand(one), says="one real target in all pieces together")
 
 
 @part(2)

@@ -166,7 +166,7 @@ class _Evidence:
         and a scan that the budget cuts short proves nothing.  Otherwise a scan that is cut short proves only what
         explains every failing test: part of them may have rivals that were not reached.
         """
-        deadline = time.monotonic() + budget_seconds
+        deadline = time.thread_time() + budget_seconds
         kept: dict[_Set, tuple[str, ...]] = {}
         tried: set[_Set] = set()
         left = self._probes()
@@ -175,7 +175,7 @@ class _Evidence:
                 break
             probe, left = left[0], left[1:]
             for candidate in candidates:
-                if time.monotonic() > deadline:
+                if time.thread_time() > deadline:
                     return {} if whole_only else self._whole(kept)
                 if candidate in tried or not explains(self.runs.ended(probe.test, *candidate), probe):
                     continue
