@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import textwrap
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 MIN_NODES = 13
@@ -74,6 +75,20 @@ def without(sealed: Sealed, public: Collection[Sealed]) -> Sealed:
         {key: line for key, line in sealed.statements.items() if not any(key in other.statements for other in public)},
         {key: line for key, line in sealed.lines.items() if not any(key in other.lines for other in public)},
     )
+
+
+def without_lines_in(sealed: Sealed, text: str) -> Sealed:
+    """``sealed`` less the lines that stand in a text which is shown, parts of longer lines included."""
+    packed = squeezed(text)
+    return Sealed(
+        sealed.name, sealed.statements, {key: line for key, line in sealed.lines.items() if key not in packed}
+    )
+
+
+def said_by_several(texts: Iterable[Sealed]) -> Sealed:
+    """The statements that two texts or more hold: a way of writing, and nobody's secret."""
+    counts = Counter(key for text in texts for key in text.statements)
+    return Sealed("common", {key: 0 for key, count in counts.items() if count > 1}, {})
 
 
 def statement_keys(text: str) -> Iterator[tuple[str, int]]:

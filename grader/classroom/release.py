@@ -19,7 +19,15 @@ import msgspec
 from grader import seal
 from grader.catalogue import read_prompt
 from grader.classroom import kitfiles
-from grader.classroom.fragments import Sealed, sealed_code, sealed_prose, squeezed, without
+from grader.classroom.fragments import (
+    Sealed,
+    said_by_several,
+    sealed_code,
+    sealed_prose,
+    squeezed,
+    without,
+    without_lines_in,
+)
 from grader.classroom.identity import kit_version, pack_files, sealed_files
 from grader.classroom.leaks import Leak, find_leaks
 from grader.classroom.public import TESTS_PER_PART, PublicTests, public_tests
@@ -100,12 +108,7 @@ def make_release(
     try:
         manifest = _build(building, exercises, codes, public, name, made)
         before_check(building)
-        protected = [
-            without(text, [sealed_code("", item.text) for item in public.values()] if at else [])
-            for texts in sealed.values()
-            for at, text in enumerate(texts)
-        ]
-        if leaks := find_leaks(building, protected, list(codes.values())):
+        if leaks := find_leaks(building, _protected(sealed, public), list(codes.values())):
             raise ReleaseLeaks(leaks)
         building.chmod(0o755)
         _write_private(codes_path, msgspec.json.format(msgspec.json.encode(Codes(name, made, codes, manifest.seals))))
@@ -202,6 +205,26 @@ def _build(
     return manifest
 
 
+def _protected(sealed: dict[str, list[Sealed]], public: dict[str, PublicTests]) -> list[Sealed]:
+    """What the kit must not hold: the solutions, and of tests and mistakes what no public test shows."""
+    shown = [sealed_code("", item.text) for item in public.values()]
+    protected = []
+    for solution, *others in sealed.values():
+        protected.append(solution)
+        for text in others:
+            for item in public.values():
+                text = without_lines_in(text, item.text)
+            protected.append(without(text, shown))
+    return protected
+
+
+def _idiom(exercises: Sequence[Exercise]) -> Sealed:
+    """The statements that hidden tests of several exercises hold, of those beside the released ones too."""
+    roots = {item.folder.parents[1] for item in exercises}
+    paths = sorted(path for root in roots for path in root.glob("*/*/hidden_tests.py"))
+    return said_by_several(sealed_code(path.parent.name, path.read_text(encoding="utf-8")) for path in paths)
+
+
 def _sealed_texts(exercises: Sequence[Exercise]) -> tuple[dict[str, list[Sealed]], list[str]]:
     """Per exercise the fragments of its solution, tests and mistakes, and remarks on what other exercises show of it.
 
@@ -212,6 +235,7 @@ def _sealed_texts(exercises: Sequence[Exercise]) -> tuple[dict[str, list[Sealed]
     shown = list(given.values())
     texts: dict[str, list[Sealed]] = {}
     notes: list[str] = []
+    idiom = _idiom(exercises)
     for item in exercises:
         solution = sealed_code(f"solutions/{item.slug}.py", item.solution_path.read_text(encoding="utf-8"))
         own = without(solution, [given[item.slug]])
@@ -221,7 +245,7 @@ def _sealed_texts(exercises: Sequence[Exercise]) -> tuple[dict[str, list[Sealed]
         texts[item.slug] = [without(solution, shown)]
         for name, data in pack_files(item).items():
             if name == "hidden_tests.py" or name == "benchmarks.py":
-                texts[item.slug].append(without(sealed_code(f"{item.slug}/{name}", data.decode()), shown))
+                texts[item.slug].append(without(sealed_code(f"{item.slug}/{name}", data.decode()), [*shown, idiom]))
             elif name == "mistakes.toml":
                 texts[item.slug].append(without(_mistakes_text(item, data), shown))
     return texts, notes

@@ -45,6 +45,9 @@ WORDS = {
 }
 """Each outcome in a learner's words."""
 
+_STUB_RAISED = "NotImplementedError: "
+"""How the message begins that a stub leaves behind."""
+
 _FAILURES = frozenset(Outcome) - {Outcome.PASSED, Outcome.SKIPPED}
 
 
@@ -77,7 +80,9 @@ def _verdict(attempt: Attempt, exercise: Exercise, verbose: bool, bars: bool) ->
     blocks: list[RenderableType] = [_headline(attempt, exercise), _ladder(attempt)]
     if attempt.load_error:
         blocks.append(_titled("Your file does not load", "red", Text(visible(attempt.load_error))))
-    elif not _untouched(attempt):
+        return blocks
+    blocks.extend(_unwritten(attempt))
+    if not _untouched(attempt):
         blocks.extend(_diagnosis(item) for item in attempt.diagnosis)
         blocks.extend(_failures(attempt, verbose))
         blocks.extend(_costs(attempt, bars))
@@ -203,6 +208,19 @@ def _part_state(part: PartResult, attempt: Attempt) -> tuple[Text, str]:
 def _untouched(attempt: Attempt) -> bool:
     """True when no test met anything but the stub."""
     return bool(attempt.tests) and not attempt.load_error and all(test.not_started for test in attempt.tests)
+
+
+def _unwritten(attempt: Attempt) -> Iterable[RenderableType]:
+    """What a begun part still lacks, and the names that the file does not define (misspelled ones, most often)."""
+    begun = {test.part for test in attempt.tests if not test.not_started}
+    missing = [test for test in attempt.tests if test.not_started]
+    said = dict.fromkeys(
+        test.message.removeprefix(_STUB_RAISED)
+        for test in missing
+        if test.part in begun or not test.message.startswith(_STUB_RAISED)
+    )
+    if said:
+        yield _titled("Not written yet", "yellow", *(Text(visible(message)) for message in said))
 
 
 def _diagnosis(item: Diagnosis) -> RenderableType:

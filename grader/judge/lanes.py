@@ -111,6 +111,7 @@ class Hosts:
         self._next: Host | None = None
         self._used: Host | None = None
         self._tests_in_host = 0
+        self._loads = False
 
     def fresh(self) -> Host:
         """A host that has run nothing but the load, which has been sent."""
@@ -119,9 +120,18 @@ class Hosts:
             self._next.kill(wait=False)
             self._next = None
         host, self._next = self._next or self._start(), None
-        self._next = self._start()
+        if self._loads:
+            self._next = self._start()
         self._used, self._tests_in_host = host, 1
         return host
+
+    def loads(self) -> None:
+        """The file has been seen to load: from now on the next host may load it ahead.
+
+        One that loops would take two processors for as long as it may, and the first load as much longer.
+        """
+        if not self._loads:
+            self._loads, self._next = True, self._start()
 
     def again(self) -> Host | None:
         """The last host with the file loaded anew, or None where another fresh one is due."""
@@ -202,13 +212,13 @@ class HostedTests:
         turn = 0
         with contextlib.closing(endings):
             for place, ran in endings:
+                if ran.load_fault:
+                    yield ran  # no other test will have more to say
+                    return
                 early[place] = ran
                 while turn in early:
-                    found = early.pop(turn)
+                    yield early.pop(turn)
                     turn += 1
-                    yield found
-                    if found.load_fault:
-                        return
 
     def _side_by_side(self, batches: _Batches, lanes: int) -> Generator[tuple[int, Ran]]:
         """What the lanes bring, as it comes."""
@@ -261,6 +271,8 @@ class HostedTests:
                     if ran.end.outcome is Outcome.TIMEOUT:
                         self._slow[test.part] += 1
                     yield place, ran
+                    if ran.load_fault:
+                        return
                     answered = ran.end.outcome in (Outcome.PASSED, *SPEAKING)
                     if not answered and not hosts.drop(wait=True):
                         hosts.close()
@@ -291,6 +303,9 @@ class HostedTests:
             if not found.load_fault and (not doubtful or test.part in self._lost):
                 return found
         found = self._once(test, order, hosts.fresh())
+        if found.load_fault:
+            return found
+        hosts.loads()
         if found.end.outcome is Outcome.CRASHED and test.part not in self._lost and hosts.orphaned():
             # Where the host's host died, whoever did it has one more try to show who ended whom.
             found = self._once(test, order, hosts.fresh())

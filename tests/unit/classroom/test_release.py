@@ -11,7 +11,10 @@ import pytest
 
 from grader import reveal, seal
 from grader.catalogue import Catalogue, read_hints
+from grader.classroom import kitfiles
 from grader.classroom import release as releases
+from grader.classroom.fragments import sealed_code
+from grader.classroom.leaks import find_leaks
 from grader.classroom.release import ReleaseLeaks, find_codes, make_release, read_codes
 from grader.errors import ContentError, RequestError
 from grader.judge.pack import load_pack
@@ -151,10 +154,10 @@ def test_a_leak_stops_the_release_and_leaves_nothing(made, tmp_path, monkeypatch
         assert list(tmp_path.iterdir()) == []
 
 
-def _public():
+def _public(text=""):
     from grader.classroom.public import PublicTests
 
-    return {slug: PublicTests(("test_first",), "", b"") for slug in ("scale_it", "shift")}
+    return {slug: PublicTests(("test_first",), text, b"") for slug in ("scale_it", "shift")}
 
 
 def test_bad_places_are_refused_before_anything_is_made(made, tmp_path):
@@ -214,3 +217,22 @@ def test_a_named_public_test_that_cannot_be_one_is_an_error(tmp_path):
     with pytest.raises(ContentError, match="test_nowhere cannot be public: there is no such test"):
         make_release(tmp_path / "kit", [Catalogue(root).exercise("shift")])
     assert not (tmp_path / "kit").exists() and not (tmp_path / "kit.codes.json").exists()
+
+
+def test_the_kit_s_own_code_holds_nothing_of_what_any_exercise_seals(tmp_path):
+    """What a public test or the grader says in a way that hidden tests say too would keep an exercise from classes."""
+    kitfiles.copy_package(tmp_path / "grader")
+    sealed, _ = releases._sealed_texts(Catalogue().exercises())
+    assert find_leaks(tmp_path, [text for texts in sealed.values() for text in texts]) == []
+
+
+def test_lines_of_hidden_tests_that_public_tests_show_are_no_secret():
+    hidden = sealed_code("a/hidden_tests.py", f"def test_secret(submission, draws):\n    {CALL}\n    {OTHER}\n")
+    public = _public(f"def test_shown(submission, draws):\n    found = [{CALL} for draw in draws]\n")
+    solution = sealed_code("solutions/a.py", f"def cost(submission, draw):\n    return {CALL}\n")
+    kept = releases._protected({"a": [solution, hidden]}, public)
+    assert [list(text.lines.values()) for text in kept] == [[2], [3]]
+
+
+CALL = "submission.multi_head_cache_bytes(*draw)"
+OTHER = "submission.grouped_query_cache_bytes(*draws)"

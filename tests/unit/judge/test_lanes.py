@@ -9,9 +9,13 @@ import pytest
 
 from grader import paths
 from grader.catalogue import Catalogue, read_mistakes
+from grader.host import limits
+from grader.host.process import Host, Zygote
 from grader.judge import orders
 from grader.judge.client import JudgeClient
+from grader.judge.lanes import HostedTests, Hosts
 from grader.judge.orders import GradeOrder
+from grader.judge.pack import load_pack
 from grader.model import Attempt, Outcome
 
 SLUG = "sliding_window"
@@ -55,6 +59,28 @@ def test_lanes_change_nothing_that_is_told(judge: JudgeClient, kind: str) -> Non
     assert seen(together) == seen(alone)
     assert told == [test.id for test in together.tests]  # progress comes in the tests' order
     assert alone.passed is (kind in ("right", "printing"))
+
+
+def test_a_file_that_does_not_load_is_loaded_once_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further load of an endless loop takes a processor from the first, and as long again."""
+    begun: list[Hosts] = []
+    start = Hosts._start
+
+    def counted(hosts: Hosts) -> Host:
+        begun.append(hosts)
+        return start(hosts)
+
+    monkeypatch.setattr(Hosts, "_start", counted)
+    pack = load_pack(Catalogue(paths.content_root()).exercise("kv_budget"), ())
+    source = f"{pack.solution}\nraise RuntimeError('at the end')\n"
+    order = GradeOrder("kv_budget", "", source.encode(), "kv_budget.py", "kv_budget.py")
+    zygote = Zygote.forked()
+    try:
+        ran = list(HostedTests(pack, order, limits.Limits(), lambda: zygote).run(pack.tests, lanes=2))
+    finally:
+        zygote.close()
+    assert len(ran) == 1 and ran[0].load_fault
+    assert len(begun) <= 2
 
 
 DIRTY = """
