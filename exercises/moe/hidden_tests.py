@@ -861,13 +861,13 @@ def test_capacity_holds_in_eval_mode(submission, reference, rng):
 
 @part(4)
 def test_capacity_of_single_tokens_and_without_gradients(submission, reference, rng):
-    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 5, 0.5, 12, n_shared=2)
+    mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 5, 0.5, 12, n_shared=3)
     column = x.reshape(15, 1, 9)
     same_result(mine(column), ref(column), "15 sequences of one token")
     same_usage(mine, ref, "15 sequences of one token: usage")
     mine.eval()
     with torch.no_grad():
-        same_result(mine(x), ref(x), "two shared experts and a capacity, in eval mode under no_grad")
+        same_result(mine(x), ref(x), "three shared experts and a capacity, in eval mode under no_grad")
         same_usage(mine, ref, "in eval mode under no_grad: usage")
 
 
