@@ -98,7 +98,7 @@ class Catalogue:
         symbols = self._symbols()
         symbol = self._same_but_case(wanted, symbols)
         if symbol is None:
-            raise RequestError(f"there is no exercise or symbol {name!r}", self._nearest(wanted))
+            raise RequestError(f"there is no exercise or symbol {name!r}", self._nearest(wanted, Path(wanted).name))
         places = symbols[symbol]
         slug, part = places[0]
         others = tuple(other for other, _ in places[1:] if other != slug)
@@ -125,7 +125,9 @@ class Catalogue:
         same = [item for item in names if item.lower() == name.lower()]
         return same[0] if len(same) == 1 else None
 
-    def _nearest(self, name: str) -> str:
+    def _nearest(self, name: str, file_name: str = "") -> str:
+        if file_name in self.folders:
+            return f"a NAME is no path: {file_name} is the exercise, and --file names a file outside the workspace"
         candidates = {item.lower(): item for item in (*self._symbols(), *self.folders)}
         close = difflib.get_close_matches(name.lower(), candidates, n=3, cutoff=0.5)
         inside = [item for item in candidates if len(name) >= 3 and name.lower() in item]

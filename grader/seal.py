@@ -129,7 +129,7 @@ def seal(slug: str, files: Mapping[str, bytes], code: str) -> tuple[bytes, Seal]
         RequestError: the code is malformed.
         GraderFault: pyrage is not installed.
     """
-    pyrage = _pyrage()
+    pyrage = encryption()
     identity = pyrage.x25519.Identity.from_str(_identity_text(code, slug))
     recipient = identity.to_public()
     inside = msgspec.msgpack.encode(_Bundle(slug, secrets.token_bytes(32), dict(sorted(files.items()))))
@@ -154,7 +154,7 @@ def unseal(sealed: bytes, code: str, seal: Seal) -> dict[str, bytes]:
         RequestError: a wrong code, or a sealed file that is not the published one.
         GraderFault: pyrage is not installed.
     """
-    pyrage = _pyrage()
+    pyrage = encryption()
     check_code(code, seal)
     changed = RequestError(
         f"the sealed file of {seal.slug} is not the one that was published", "unpack the release again"
@@ -217,10 +217,16 @@ def _bech32_residue(words: list[int]) -> int:
     return residue
 
 
-def _pyrage() -> ModuleType:
+def encryption() -> ModuleType:
+    """The package that seals and opens.
+
+    Raises:
+        GraderFault: it is not installed.
+    """
     try:
         return importlib.import_module("pyrage")  # it carries no types
     except ImportError as error:
         raise GraderFault(
-            "sealed exercises need the package pyrage, and it is not installed", "pip install pyrage"
+            "sealed exercises need the package pyrage, and it is not installed",
+            "pip install pyrage; in a checkout: pip install -c constraints.txt -e '.[classroom]'",
         ) from error

@@ -91,6 +91,9 @@ class View(Protocol):
     def hint(self, attempt: Attempt | None) -> None:
         """The next hint was asked for."""
 
+    def confirm(self, key: str) -> None:
+        """A key was pressed that ends the work undone; the same once more does it."""
+
     def tick(self) -> None:
         """About a second has passed with nothing to do."""
 
@@ -205,7 +208,17 @@ class Watching:
     digest: str = ""
 
     def run(self, events: queue.Queue[Event]) -> Exit:
-        """Grade now and at every save; obey keys; return why it ended."""
+        """Grade now and at every save; obey keys; return why it ended. Ctrl-C is a way to leave, and loses nothing."""
+        try:
+            return self._follow(events)
+        except KeyboardInterrupt:
+            return self._left()
+
+    def _left(self) -> Exit:
+        return Exit.PAUSE if Exit.PAUSE in self.exits.values() else Exit.QUIT
+
+    def _follow(self, events: queue.Queue[Event]) -> Exit:
+        asked = ""
         self.saved()
         while True:
             if self.attempt is not None and self.until(self.attempt):
@@ -220,7 +233,11 @@ class Watching:
             if isinstance(event, Saved):
                 self.saved()
             elif event.char in ("\x03", "\x04"):
-                return Exit.PAUSE if Exit.PAUSE in self.exits.values() else Exit.QUIT
+                return self._left()
+            elif self.exits.get(event.char) is Exit.GIVE_UP and asked != event.char:
+                asked = event.char  # one slip of a finger is no decision
+                self.view.confirm(event.char)
+                continue
             elif event.char in self.exits:
                 return self.exits[event.char]
             elif event.char == "h" and self.hints:
@@ -231,6 +248,7 @@ class Watching:
                 self.grade(speed=True)
             elif event.char in ("g", "\n", "\r"):
                 self.grade()
+            asked = ""
 
     def saved(self) -> None:
         """Grade the file if it is another than the one graded last."""

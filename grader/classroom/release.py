@@ -96,6 +96,7 @@ def make_release(
     out = out.expanduser().absolute()
     codes_path = (codes_path or out.with_name(out.name + CODES_SUFFIX)).expanduser().absolute()
     _refuse_bad_places(out, codes_path, exercises)
+    seal.encryption()  # whoever lacks it is told before a minute of work
     made = (today or date.today()).isoformat()
     name = f"{made.replace('-', '')}.{secrets.token_hex(3)}"
     sealed, notes = _sealed_texts(exercises)
@@ -231,7 +232,8 @@ def _sealed_texts(exercises: Sequence[Exercise]) -> tuple[dict[str, list[Sealed]
     Code that one exercise gives its learners may be another's solution (a given attention layer); that is
     content's decision, so it is no leak, but an instructor who releases both should know.
     """
-    given = {item.slug: _given_code(item) for item in exercises}
+    given_texts = {item.slug: _given_code(item) for item in exercises}
+    given = {slug: sealed_code(f"given code of {slug}", text) for slug, text in given_texts.items()}
     shown = list(given.values())
     texts: dict[str, list[Sealed]] = {}
     notes: list[str] = []
@@ -248,6 +250,8 @@ def _sealed_texts(exercises: Sequence[Exercise]) -> tuple[dict[str, list[Sealed]
                 texts[item.slug].append(without(sealed_code(f"{item.slug}/{name}", data.decode()), [*shown, idiom]))
             elif name == "mistakes.toml":
                 texts[item.slug].append(without(_mistakes_text(item, data), shown))
+    for text in given_texts.values():
+        texts = {slug: [without_lines_in(one, text) for one in of_slug] for slug, of_slug in texts.items()}
     return texts, notes
 
 
@@ -261,8 +265,8 @@ def _mistakes_text(exercise: Exercise, data: bytes) -> Sealed:
     return Sealed(prose.name, {}, {line: at for line, at in prose.lines.items() if line not in stub})
 
 
-def _given_code(exercise: Exercise) -> Sealed:
-    """The fragments of the code that a stub shows whole: what is given, and the helpers it needs."""
+def _given_code(exercise: Exercise) -> str:
+    """The code that a stub shows whole: what is given, and the helpers it needs."""
     source = Source(exercise.solution_path.read_text(encoding="utf-8"), exercise.solution_path.name)
     asked = set(exercise.symbols)
     whole: set[str] = set()
@@ -278,7 +282,7 @@ def _given_code(exercise: Exercise) -> Sealed:
         for item in source.definitions
         if not item.is_import and whole & set(item.names)
     ]
-    return sealed_code(f"given code of {exercise.slug}", "\n\n".join(segments))
+    return "\n\n".join(segments)
 
 
 def _strings(value: Any) -> list[str]:

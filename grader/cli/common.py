@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grader.errors import ContentError, KitError
+from grader.errors import ContentError, KitError, RequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +27,16 @@ def note(message: str) -> None:
     """A remark on stderr, where it does not disturb what scripts read."""
     click.secho("note: ", fg="yellow", nl=False, err=True)
     click.echo(message, err=True)
+
+
+def refuse_code(path: Path) -> None:
+    """Refuse to write results over what is, by its name, somebody's code.
+
+    Raises:
+        RequestError: the path is that of a Python file.
+    """
+    if path.suffix == ".py":
+        raise RequestError(f"{shown(path)} is a Python file, which this would overwrite", "name another file")
 
 
 def say_what_was_meant(name: str, found: Found) -> None:

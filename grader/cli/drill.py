@@ -144,7 +144,7 @@ def _begin(
         click.echo(f"retype {shown(workspace.file(f'{plan.file_stem}_text'))}; it is shown here too:\n")
         from rich.syntax import Syntax
 
-        console().print(Syntax(plan.beside, "python", theme="ansi_dark", line_numbers=True))
+        console().print(Syntax(plan.beside, "python", theme="ansi_dark", line_numbers=True, word_wrap=True))
     row = journal_drills.begin(
         journal, exercise.slug, plan.part, symbol, str(mode), str(path), seed, plan.target_seconds, time.time_ns()
     )

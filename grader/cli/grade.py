@@ -15,7 +15,7 @@ import msgspec
 from grader import grading
 from grader.catalogue import Catalogue
 from grader.cli import render
-from grader.cli.common import console, find, note, record, shown
+from grader.cli.common import console, find, note, record, refuse_code, shown
 from grader.cli.follow import Follower
 from grader.errors import RequestError
 from grader.judge.client import JudgeClient
@@ -75,7 +75,7 @@ def grade(
     level = Isolation(isolation) if isolation else (Isolation.NONE if pdb else Isolation.PROCESS)
     run_seed = secrets.randbelow(MAX_SEED) if seed is None else seed
     attempts = []
-    sources = [read_submission(path, f"kit start {exercise.slug} writes the stub") for exercise, path in jobs]
+    sources = [read_submission(path, _how_to_get(exercise, path, workspace)) for exercise, path in jobs]
     if not as_json and junit is None and not every and _says_syntax_error(sources[0], jobs[0][1]):
         return 1
     early = None
@@ -123,6 +123,7 @@ def _check_options(
 
 def _check_writable(path: Path) -> None:
     """Refuse before grading what could not be written after it."""
+    refuse_code(path)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise RequestError(f"{path} cannot be written")
 
@@ -132,6 +133,15 @@ def _started(catalogue: Catalogue, workspace: Workspace) -> list[Exercise]:
     if not found:
         raise RequestError(f"{shown(workspace.root)} holds no exercise yet", "kit start NAME writes a stub")
     return found
+
+
+def _how_to_get(exercise: Exercise, path: Path, workspace: Workspace) -> str:
+    """What to do about a file that is missing or empty."""
+    if path != workspace.file(exercise.slug):
+        return ""
+    if path.exists():
+        return f"kit reset {exercise.slug} writes the stub again"
+    return f"kit start {exercise.slug} writes the stub; KIT_WORKSPACE names another workspace"
 
 
 def _says_syntax_error(source: bytes, path: Path) -> bool:

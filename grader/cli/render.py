@@ -122,6 +122,11 @@ def mistake_blocks(attempt: Attempt) -> list[RenderableType]:
     return [_diagnosis(item) for item in attempt.diagnosis]
 
 
+def unwritten_blocks(attempt: Attempt) -> list[RenderableType]:
+    """What a begun part still lacks, if anything."""
+    return list(_unwritten(attempt))
+
+
 def failure_block(test: TestResult) -> RenderableType:
     """One failing test in full."""
     return _failure(test)
@@ -218,6 +223,7 @@ def _unwritten(attempt: Attempt) -> Iterable[RenderableType]:
         test.message.removeprefix(_STUB_RAISED)
         for test in missing
         if test.part in begun or not test.message.startswith(_STUB_RAISED)
+        if test.message != _STUB_RAISED.strip(": ")  # a bare one says nothing
     )
     if said:
         yield _titled("Not written yet", "yellow", *(Text(visible(message)) for message in said))

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from grader.catalogue import Catalogue
-from grader.cli.common import note, shown
+from grader.cli.common import note, refuse_code, shown
 from grader.cli.status import drill_title, topic_title
 from grader.cli.words import again
 from grader.errors import RequestError
@@ -47,6 +47,9 @@ def report(open_: bool, out: Path | None, export_: Path | None, import_: Path | 
     """
     if (export_ or import_) and (open_ or out):
         raise click.UsageError("--export and --import move the journal; they go without --open and --out")
+    for path in (out, export_):
+        if path is not None:
+            refuse_code(path)
     workspace = Workspace.find()
     if import_ is not None or export_ is not None:
         _move(workspace, export_, import_)

@@ -95,7 +95,7 @@ def _show(exercise: Exercise, workspace: Workspace) -> None:
     solution = exercise.solution_path.read_text(encoding="utf-8")
     out.print(Text(f"{exercise.title}: the solution", "bold"))
     if out.is_terminal:
-        out.print(Syntax(solution, "python", theme="ansi_dark", background_color="default"))
+        out.print(Syntax(solution, "python", theme="ansi_dark", background_color="default", word_wrap=True))
     else:
         click.echo(solution)
     path = workspace.file(exercise.slug)
@@ -112,7 +112,7 @@ def _show(exercise: Exercise, workspace: Workspace) -> None:
         return
     out.print(Text("\nfrom your file to the solution", "bold"))
     if out.is_terminal:
-        out.print(Syntax("\n".join(lines), "diff", theme="ansi_dark", background_color="default"))
+        out.print(Syntax("\n".join(lines), "diff", theme="ansi_dark", background_color="default", word_wrap=True))
     else:
         click.echo("\n".join(lines))
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from rich.text import Text
 from grader.catalogue import Catalogue
 from grader.cli.browse import TRACK_TITLES
 from grader.cli.common import console, note
-from grader.cli.words import again, date, days, minutes
+from grader.cli.words import again, date, days_until, minutes
 from grader.journal import drills as journal_drills
 from grader.journal.progress import progress
 from grader.journal.store import Journal
@@ -141,7 +141,7 @@ def _print_interview(
     if interview_ns <= now_ns:
         out.print(Text(f"\nThe interview was on {date(interview_ns)}; --interview sets another date", "dim"))
         return
-    out.print(Text(f"\nInterview on {date(interview_ns)}, in {days(interview_ns - now_ns)}", "bold"))
+    out.print(Text(f"\nInterview on {date(interview_ns)}, in {days_until(interview_ns, now_ns)}", "bold"))
     table = Table.grid(padding=(0, 2))
     table.add_row("", *(Text(word, "dim") for word in ("drilled", "left alone", "reviews kept")))
     for topic, extent, forecast in summary.readiness_by_topic(found, headlines, interview_ns, now_ns):

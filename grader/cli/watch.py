@@ -20,7 +20,7 @@ from grader.catalogue import HINT_LEVELS, Catalogue, read_hints
 from grader.cli.common import console, find, journal_of, literal_stars, note, record, shown
 from grader.cli.escape import visible
 from grader.cli.grade import MAX_SEED
-from grader.cli.render import failure_block, ladder_block, mistake_blocks, target_blocks
+from grader.cli.render import failure_block, ladder_block, mistake_blocks, target_blocks, unwritten_blocks
 from grader.errors import RequestError
 from grader.judge.client import JudgeClient
 from grader.model import Attempt, Exercise
@@ -61,6 +61,9 @@ class Screen:
         out.print()
         if attempt.load_error:
             out.print(Text(visible(attempt.load_error), "red"))
+        else:
+            for block in unwritten_blocks(attempt):
+                out.print(block)
         failing = failures(attempt)
         for block in mistake_blocks(attempt):
             out.print(block)
@@ -104,6 +107,10 @@ class Screen:
         self._console.print()
         self._console.print(Text(f"part {number}, {HINT_LEVELS[level - 1].lower()} ({level} of {len(hints)})", "bold"))
         self._console.print(Markdown(literal_stars(hints[level - 1])))
+
+    def confirm(self, key: str) -> None:
+        """Giving up takes the key twice."""
+        self._console.print(Text(f"\nPress {key} again to end this unfinished", "yellow"))
 
     def tick(self) -> None:
         """Nothing happens by itself."""

@@ -37,6 +37,12 @@ def days(duration_ns: int) -> str:
     return f"{count} day{'s' if count != 1 else ''}"
 
 
+def days_until(at_ns: int, now_ns: int) -> str:
+    """How many midnights of the learner's time zone lie between."""
+    first, last = (datetime.fromtimestamp(ns / 1e9).astimezone().date() for ns in (now_ns, at_ns))
+    return days(max(0, (last - first).days) * DAY_NS)
+
+
 def date(at_ns: int) -> str:
     """A day in the learner's time zone."""
     return datetime.fromtimestamp(at_ns / 1e9).astimezone().date().isoformat()

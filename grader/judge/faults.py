@@ -98,6 +98,7 @@ _RAISABLE = {
     if isinstance(value, type) and issubclass(value, Exception) and value not in (StopIteration, StopAsyncIteration)
 }
 _classes: dict[str, type[LearnerRaised]] = {}
+_NO_TERMINAL = "breakpoint() has no terminal here; kit grade NAME --pdb gives it one"
 
 
 def learner_raised(raised: Raised) -> TestFault:
@@ -108,9 +109,8 @@ def learner_raised(raised: Raised) -> TestFault:
     base = next((name for name in raised.bases if name in _RAISABLE), "Exception")
     if base not in _classes:
         _classes[base] = _joined(base)
-    error = _classes[base](
-        f"{raised.type_name}: {raised.message}" if raised.message else raised.type_name, None, frames
-    )
+    said = _NO_TERMINAL if raised.type_name == "bdb.BdbQuit" else raised.message
+    error = _classes[base](f"{raised.type_name}: {said}" if said else raised.type_name, None, frames)
     error.type_name, error.bases = raised.type_name, tuple(raised.bases)
     return error
 

@@ -30,6 +30,7 @@ from grader.judge.view import Submission
 from grader.meter.child import METERS
 from grader.model import Attempt, Diagnosis, Exercise, Isolation, Outcome, PartResult, TestResult
 
+PUBLIC_ONLY = "these are the public tests alone; your instructor grades with more"
 CUDA_SLACK = 4
 """Every host opens the device anew: seconds, and gigabytes of the driver's own."""
 
@@ -92,6 +93,8 @@ class Judge:
             progress(Diagnosing())
             named = diagnose(pack, ended, self.runs(pack, order))
         attempt = _attempt(pack.exercise, order, results, named, load_error)
+        if pack.tape is not None:
+            attempt = msgspec.structs.replace(attempt, notes=(*attempt.notes, PUBLIC_ONLY))
         if on_kernels:
             attempt = msgspec.structs.replace(
                 attempt,

@@ -20,6 +20,7 @@ from grader.review.numbers import agrees
 from grader.review.schedule import EASY_UNDER, Rating
 
 CARD_PREFIX = "quiz"
+_NO_BANK = "this kit has no question bank", "a kit made for a class has none; quiz and interview need the whole kit"
 PASS_SHARE = 0.5
 GOOD_SHARE = 0.8
 _FACTORS = {2.0: "2", 0.5: "1/2", 4.0: "4", 0.25: "1/4", 8.0: "8", 0.125: "1/8", 1000.0: "1000", 1e-3: "1/1000"}
@@ -241,7 +242,7 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ContentError(f"there is no question bank: {path} is missing") from None
+        raise RequestError(*_NO_BANK) from None
     except (OSError, ValueError) as error:
         raise ContentError(f"{path} cannot be read: {error}") from error
 
@@ -249,7 +250,7 @@ def _toml(path: Path) -> dict[str, Any]:
 def _module(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location("kit_quiz_calculators", path)
     if spec is None or spec.loader is None or not path.exists():
-        raise ContentError(f"there is no question bank: {path} is missing")
+        raise RequestError(*_NO_BANK)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

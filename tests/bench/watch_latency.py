@@ -56,6 +56,9 @@ class Stopwatch:
     def hint(self, attempt: Attempt | None) -> None:
         pass
 
+    def confirm(self, key: str) -> None:
+        pass
+
     def tick(self) -> None:
         pass
 

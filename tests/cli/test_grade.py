@@ -53,6 +53,24 @@ def test_the_untouched_stub_gets_a_line_a_part(kit: Kit, course: Path, workspace
     assert "✓" not in kit("list").out
 
 
+def test_what_is_not_written_yet_is_said(kit: Kit, solved: Path) -> None:
+    right = solved.read_text()
+    solved.write_text(right.replace("def scale(", "def scaled("))
+    ran = kit("grade", "scale_it", "--no-speed")
+    assert ran.code == 1 and "your file does not define `scale` (it defines" in " ".join(ran.out.split())
+    solved.write_text(
+        right.replace("def scale(", "def scale(*a, **k):\n    raise NotImplementedError('later')\n\ndef old(")
+    )
+    assert "Not written yet" not in kit("grade", "scale_it", "--no-speed", "--part", 1).out, "nothing of it is begun"
+
+
+def test_an_empty_file_is_sent_to_reset(kit: Kit, solved: Path) -> None:
+    solved.write_text("\n")
+    ran = kit("grade", "scale_it")
+    assert ran.code == 2 and "kit reset scale_it writes the stub again" in ran.err
+    assert kit("reset", "scale_it").code == 0 and solved.read_text().strip()
+
+
 def test_a_known_mistake_is_named_in_text_json_and_junit(kit: Kit, solved: Path, tmp_path: Path) -> None:
     solved.write_text(solved.read_text().replace("x * factor + 0", "2 * x * factor + 0"))
     junit = tmp_path / "report.xml"
@@ -170,6 +188,8 @@ def test_an_exception_at_import_is_said_once_with_the_learners_line(kit: Kit, so
         (["scale_it", "--part", "0"], "0 is not in the range"),
         (["scale_it", "--seed", "-1"], "-1 is not in the range"),
         (["scale_it", "--junit", "/nowhere/report.xml"], "/nowhere/report.xml cannot be written"),
+        (["scale_it", "--junit", "/nowhere/scale_it.py"], "scale_it.py is a Python file, which this would overwrite"),
+        (["workspace/scale_it.py"], "a NAME is no path: scale_it is the exercise, and --file names a file"),
     ],
 )
 def test_wrong_requests_are_exit_code_two(kit: Kit, solved: Path, options: list[str], says: str) -> None:

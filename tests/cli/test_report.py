@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,8 @@ def test_status_says_progress_due_reviews_drills_and_readiness(kit: Kit, workspa
     assert "Interview on" in kit("status").out
     assert "Interview on" not in kit("status", "--interview", "none").out
     assert kit("status", "--interview", "2000-01-01").code == 2
+    tomorrow = (date.today() + timedelta(days=1)).isoformat()
+    assert f"Interview on {tomorrow}, in 1 day\n" in kit("status", "--interview", tomorrow).out
 
 
 def test_a_journal_moves_to_another_workspace(
@@ -139,6 +142,11 @@ def test_a_journal_moves_to_another_workspace(
     assert ran.code == 0 and "records" in ran.out
     monkeypatch.setenv("KIT_WORKSPACE", str(tmp_path / "laptop"))
     assert kit("report", "--export", tmp_path / "x").code == 2
+    (tmp_path / "shift.py").write_text("mine")
+    for option in ("--export", "--out"):
+        ran = kit("report", option, tmp_path / "shift.py")
+        assert ran.code == 2 and "is a Python file, which this would overwrite" in ran.err
+    assert (tmp_path / "shift.py").read_text() == "mine"
     assert "4 attempts" in kit("report", "--import", tmp_path / "journal.jsonl").out
     assert "nothing in it was new" in kit("report", "--import", tmp_path / "journal.jsonl").out
     assert "1 of 1" in kit("status").out

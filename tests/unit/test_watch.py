@@ -67,6 +67,9 @@ class Seen:
     def hint(self, attempt: Attempt | None) -> None:
         self.calls.append("hint")
 
+    def confirm(self, key: str) -> None:
+        self.calls.append(("confirm", key))
+
     def tick(self) -> None:
         self.calls.append("tick")
 
@@ -107,6 +110,22 @@ def test_a_save_is_graded_once_and_recorded(watching: Watching) -> None:
     assert watching.view.calls == [  # type: ignore[attr-defined]
         "grading", (True, 0, False), (True, 0, True), "grading", (False, 0, False), (False, 0, True),
     ]  # fmt: skip
+
+
+def test_giving_up_takes_the_key_twice(watching: Watching) -> None:
+    watching.exits = {"p": Exit.PAUSE, "x": Exit.GIVE_UP}
+    assert run(watching, Key("x"), Key("n"), Key("x"), Key("p")) is Exit.PAUSE
+    assert watching.view.calls.count(("confirm", "x")) == 2  # type: ignore[attr-defined]
+    assert run(watching, Key("x"), Key("x")) is Exit.GIVE_UP
+
+
+def test_ctrl_c_leaves_as_a_key_would(watching: Watching) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    assert run(watching, interrupt) is Exit.QUIT
+    watching.exits = {"p": Exit.PAUSE, "x": Exit.GIVE_UP}
+    assert run(watching, interrupt) is Exit.PAUSE
 
 
 def test_what_failed_last_runs_first_and_the_seed_stays(watching: Watching) -> None:
