@@ -135,7 +135,7 @@ def print_markdown(text: str) -> None:
 def literal_stars(markdown: str) -> str:
     """Markdown whose single stars, underscores and ``<`` outside code stay as they are: in formulas they are no layout.
 
-    ``**bold**``, bullets and code keep their meaning.
+    ``**bold**``, bullets, code and a question in stars that begins a bullet keep their meaning.
     """
     lines = []
     fenced = False
@@ -145,7 +145,7 @@ def literal_stars(markdown: str) -> str:
         if fenced or fence or line.startswith("    "):
             lines.append(line)
             continue
-        bullet = re.match(r"\s*[*+-] ", line)
+        bullet = re.match(r"\s*[*+-] (?:\*[^*`]+\?\*(?=\s|$))?", line)
         head = bullet[0] if bullet else ""
         pieces = re.split(r"(`+[^`]*`+)", line[len(head) :])
         pieces[::2] = [re.sub(r"(?<![*\\])\*(?!\*)|(?<!\\)[_<]", r"\\\g<0>", piece) for piece in pieces[::2]]

@@ -36,4 +36,5 @@ def test_formulas_are_shown_letter_for_letter(formula: str) -> None:
 def test_bold_code_bullets_and_fences_keep_their_meaning() -> None:
     text = laid_out("* **bold** and `a*b*c`\n\n```\nx = a * b_c  # <y>\n```\n")
     assert " • bold and a*b*c" in text
+    assert " • Why divide once? 2*3 and *x*" in laid_out("* *Why divide once?* 2*3 and *x*")
     assert "x = a * b_c  # <y>" in text
