@@ -240,7 +240,9 @@ def due(every: bool) -> int:
     listed = [card for card in found if every or card.due_ns <= now]
     if not listed:
         following = (
-            f"; the next is {found[0].name} on {date(found[0].due_ns)}" if found else ": kit drill NAME makes one"
+            f"; on {date(found[0].due_ns)} comes {again(found[0].name)}"
+            if found
+            else "; a drill brings its review: kit drill NAME"
         )
         click.echo(f"nothing is due{following}")
         return 0

@@ -144,7 +144,9 @@ def ask_number(asked: Asked) -> tuple[str, bool, float]:
     prompt = f"answer{f' in {asked.unit}' if asked.unit else ''} (? if you do not know)"
     while True:
         said = _line(prompt)
-        if said in ("?", ""):
+        if not said:
+            continue  # an empty line is no answer
+        if said == "?":
             return "", False, time.monotonic() - began
         try:
             return said, asked.accepts(said), time.monotonic() - began

@@ -104,7 +104,7 @@ def _print_due(out: Console, found: list[Card], now_ns: int) -> None:
     if len(now) > SHOWN_DUE:
         out.print(Text(f"  and {len(now) - SHOWN_DUE} more: kit due", "dim"))
     if not now and found:
-        out.print(Text(f"  the next is {found[0].name}, on {date(found[0].due_ns)}", "dim"))
+        out.print(Text(f"  on {date(found[0].due_ns)} comes {again(found[0].name)}", "dim"))
 
 
 def _print_running(out: Console, journal: Journal) -> None:
