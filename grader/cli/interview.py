@@ -246,7 +246,7 @@ def _code(session: Session, number: int, workspace: Workspace, exercise: Exercis
     with session.journal.transaction():
         session.change(number, state=state, points=points)
         _count_as_drill(session, number, exercise, passed)
-    click.secho({"passed": "done", "late": "the time is up", "skipped": "left"}[state], bold=True)
+    click.secho({"passed": "done", "late": "the time is up", "skipped": "skipped"}[state], bold=True)
 
 
 def _write_page(session: Session, number: int, workspace: Workspace, exercise: Exercise) -> Item:

@@ -263,7 +263,9 @@ def test_an_interview_outlives_a_kill_and_ends_with_a_scorecard(
     child.expect("write part 1")
     waiting(child)
     child.send("s")
-    child.expect("left")
+    child.expect("Press s again to end this unfinished")
+    child.send("s")
+    child.expect("skipped")
     for question in questions:
         if question.kind == "number":
             child.expect("if you do not know")
