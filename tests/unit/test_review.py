@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grader.catalogue import Catalogue
-from grader.errors import ContentError, RequestError
+from grader.errors import RequestError
 from grader.journal import drills as journal_drills
 from grader.journal import sessions
 from grader.journal.store import Journal
@@ -194,7 +194,7 @@ def test_a_topic_goes_by_its_beginning_a_question_by_its_id() -> None:
 
 
 def test_a_content_folder_without_a_bank_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ContentError, match="no question bank"):
+    with pytest.raises(RequestError, match="no question bank"):
         quiz.Bank(tmp_path)
 
 
