@@ -98,6 +98,7 @@ def test_it_grades_public_tests(student):
         graded = student.kit("grade", "scale_it", "--file", "answer.py", "--json")
         assert graded.returncode == code, graded.stderr + graded.stdout
         assert json.loads(graded.stdout)["points"] == points
+        assert "these are the public tests alone" in graded.stderr
     read = student.kit("grade", "scale_it", "--file", "answer.py")
     assert "expected" in read.stdout and "reference." not in read.stdout
 

@@ -124,6 +124,10 @@ def test_a_file_that_does_not_load_is_said_once(judge: JudgeClient, source: str,
     assert not attempt.passed and all(test.outcome != "passed" for test in attempt.tests)
 
 
+def test_a_breakpoint_without_a_terminal_is_sent_to_pdb(judge: JudgeClient) -> None:
+    assert "breakpoint() has no terminal here; kit grade NAME --pdb" in grade(judge, "breakpoint()\n").load_error
+
+
 def test_an_endless_loop_at_import_ends(judge: JudgeClient) -> None:
     attempt = grade(judge, "while True:\n    pass\n")
     assert {str(test.outcome) for test in attempt.tests} == {"timeout"} and attempt.load_error
