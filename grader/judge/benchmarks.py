@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -173,13 +174,12 @@ def metered(call: Any, *args: Any, saved: bool = False, **kwargs: Any) -> tuple[
     Returns:
         What was returned, and its `Costs`.
     """
-    from grader.meter.costs import Costs, measure  # brings torch's counters and Triton along: 0.2 s, only when metering
+    # Brings torch's counters and Triton along: 0.2 s, only when metering.
+    from grader.meter.costs import Costs, measure_owned
 
     with torch.set_grad_enabled(saved):
         if not isinstance(call, RemoteFunction | RemoteMethod | RemoteObject):
-            owner = getattr(call, "__self__", call)
-            weights = [*owner.parameters(), *owner.buffers()] if isinstance(owner, torch.nn.Module) else []
-            return measure(lambda: call(*args, **kwargs), weights, saved)
+            return measure_owned(partial(call, *args, **kwargs), saved)
         value, report = call.metered("costs:saved" if saved else "costs", args, kwargs)
         return value, msgspec.msgpack.decode(report, type=Costs)
 

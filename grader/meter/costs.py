@@ -300,14 +300,28 @@ def metered(call: partial[Any], session: Any) -> tuple[Any, bytes]:
     Returns:
         What the call returned, and its ``Costs`` as msgpack.
     """
+    result, costs = measure_owned(call, saved=session.meter_options == "saved")
+    return result, msgspec.msgpack.encode(costs)
+
+
+def measure_owned(call: partial[T], saved: bool) -> tuple[T, Costs]:
+    """Run a function, a method or an object under a meter, which knows an object's weights and tells what it holds.
+
+    Args:
+        call: what to run, with its arguments.
+        saved: count ``saved_bytes`` (see ``CostMeter``).
+
+    Returns:
+        What the call returned, and its costs.
+    """
     owner = getattr(call.func, "__self__", call.func)
     weights: list[Tensor] = []
     if isinstance(owner, nn.Module):
         weights = [*nn.Module.parameters(owner), *nn.Module.buffers(owner)]
-    result, costs = measure(call, weights, saved=session.meter_options == "saved")
+    result, costs = measure(call, weights, saved)
     if not isinstance(owner, (FunctionType, type)):
         costs = msgspec.structs.replace(costs, held_bytes=held_bytes(owner))
-    return result, msgspec.msgpack.encode(costs)
+    return result, costs
 
 
 def held_bytes(owner: object) -> int:

@@ -1,11 +1,12 @@
 """How often is a speed verdict wrong?  The must-holds of the timing layer, on this machine, in real hosts.
 
-    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--cases itself,1.5x,0.7x]
+    python tests/bench/speed_verdicts.py [--runs 100] [--exercises gqa,rope] [--cases itself,1.5x,0.7x,other]
         [--how spin,sleep,again] [--budget 10] [--quiet]
 
 With a process that keeps one other core busy (unless --quiet), and for every speed target of the exercises:
 
 * the solution against itself: no `fail`, at most 5% `inconclusive` (growth targets, too);
+* the other way of working that a growth target tells apart (`other_ways.py`): at most 1 `pass` in 100;
 * the solution slowed to 1.5 times the target, by sleeping, by busy waiting and by doing its work again and again: at
   most 1 `pass` in 100;
 * the solution slowed to 0.7 times the target: at most 1 `fail` in 100.
@@ -28,6 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+
+from other_ways import OTHER_WAYS  # noqa: E402
 
 from grader.catalogue import Catalogue  # noqa: E402
 from grader.host import wire, zygote  # noqa: E402
@@ -92,7 +95,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--exercises", default="gqa")
-    parser.add_argument("--cases", default="itself,1.5x,0.7x", help="beginnings of the cases' names")
+    parser.add_argument("--cases", default="itself,1.5x,0.7x,other", help="beginnings of the cases' names")
     parser.add_argument("--how", default="spin,sleep,again", help="how a submission is slowed")
     parser.add_argument("--budget", type=float, default=10.0)
     parser.add_argument("--quiet", action="store_true", help="keep no other core busy")
@@ -164,17 +167,24 @@ def cases(
                 f"median measured {middle:.2f}, {seconds:.1f} s each, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
-    for growth, growth_benchmark in load_benchmarks(pack).growths if "itself".startswith(wanted) else ():
-        judge = SpeedJudge(pack, *zygotes, wire.Load(text.encode(), f"{slug}.py", 1), budget_seconds=budget)
-        found = [judge.growth(growth, growth_benchmark) for _ in range(runs)]
-        counts = collections.Counter(str(result.verdict) for result in found)
-        allowed = counts["fail"] == 0 and counts["inconclusive"] <= 0.05 * runs
-        holds &= allowed
-        print(
-            f"{'ok ' if allowed else 'BAD'} {slug} / {growth.name} / itself: {dict(counts)} of {runs}; limit "
-            f"{growth.limit:g}, median exponent {sorted(result.ratio for result in found)[runs // 2]:.2f}",
-            flush=True,
-        )
+    sources = {"itself": text, "other way": text + OTHER_WAYS.get(slug, "")}
+    for growth, growth_benchmark in load_benchmarks(pack).growths:
+        for name in (name for name in sources if name.startswith(wanted)):
+            judge = SpeedJudge(
+                pack, *zygotes, wire.Load(sources[name].encode(), f"{slug}.py", 1), budget_seconds=budget
+            )
+            found = [judge.growth(growth, growth_benchmark) for _ in range(runs)]
+            counts = collections.Counter(str(result.verdict) for result in found)
+            allowed = {
+                "itself": counts["fail"] == 0 and counts["inconclusive"] <= 0.05 * runs,
+                "other way": counts["pass"] <= 0.01 * runs,
+            }[name]
+            holds &= allowed
+            print(
+                f"{'ok ' if allowed else 'BAD'} {slug} / {growth.name} / {name}: {dict(counts)} of {runs}; limit "
+                f"{growth.limit:g}, median exponent {sorted(result.ratio for result in found)[runs // 2]:.2f}",
+                flush=True,
+            )
     return holds
 
 
