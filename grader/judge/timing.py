@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -79,14 +79,15 @@ class TimedSide:
             GraderFault: the same of a trusted host.
         """
         # Before the host may run: what it waits from then on is taken off, so it must be on the clock.
-        waited_ns = waiting_ns(self._host.pid)
+        before = account_of(self._host.pid)
         begin_ns = time.perf_counter_ns()
         self.resume()
         try:
             reply = self._host.ask(request, time.monotonic() + self._seconds)
             wall_ns = time.perf_counter_ns() - begin_ns
             # A busy machine keeps long samples waiting and lets short ones through: that is no ratio of work.
-            wall_ns = max(1, wall_ns - max(0, waiting_ns(self._host.pid) - waited_ns))
+            after = account_of(self._host.pid)
+            wall_ns = max(1, wall_ns - max(0, after.waited_ns - before.waited_ns), after.ran_ns - before.ran_ns)
         except HostLost as lost:
             if lost.why == "timeout" and not self._trusted:
                 raise Overdue(int(self._seconds * 1e9)) from None
@@ -349,15 +350,27 @@ def _stat(path: Path) -> list[str]:
     return path.read_text().rpartition(")")[2].split()
 
 
-def waiting_ns(pid: int) -> int:
-    """How long a process's first thread has been ready to run and not running; 0 where the kernel does not say.
+class Account(NamedTuple):
+    """What the kernel books of a process's first thread: how long it ran, and was ready to run and did not.
 
     Sleeping, and waiting for another thread, is not waiting for a processor and does not count.
     """
+
+    ran_ns: int
+    waited_ns: int
+
+
+def account_of(pid: int) -> Account:
+    """The account of a process's first thread; zeros where the kernel keeps none.
+
+    A wait is booked when it ends.  So what is booked within a call may have begun before it, where the process had not
+    yet noticed that it should stop; what it ran is the least that a call lasted, whatever was booked.
+    """
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+        ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return Account(0, 0)
+    return Account(int(ran), int(waited))
 
 
 def cpu_ns(pid: int) -> int:

@@ -38,7 +38,7 @@ class Growth(msgspec.Struct, frozen=True):
     """The fitted exponent of time against size.
 
     Attributes:
-        exponent: mean over the rounds of the slope of log time against log size.
+        exponent: mean over the ways up and down of the slope of log time against log size.
         low, high: its 95% interval, valid under early stopping.
         limit: what was tested.
         verdict: ``pass`` when the interval lies under the limit, ``fail`` when above it.
@@ -87,7 +87,8 @@ def measure_growth(
     """Measure the exponent of ``sample`` over ``sizes`` until its interval decides about ``limit``.
 
     Each round visits the sizes up and down again (or down and up, drawn at random), so that a drift of
-    the machine does not look like growth; its slope is one value, and the interval is that of their mean.
+    the machine does not look like growth; the slope of each way is one value, and the interval is that of
+    their mean.
 
     Args:
         sample: the side under test.  It may raise ``Overdue``.
@@ -114,7 +115,6 @@ def measure_growth(
 
     weights = _weights(sizes)
     slopes: list[float] = []
-    halves: list[float] = []
     logs = np.zeros(len(sizes))
     look, draw = 1, 0
     try:
@@ -127,7 +127,7 @@ def measure_growth(
         # have been slow for once (imports, compilation).
         for warm_draw in (-3, -4):
             calls_ns = [in_time(size, 1, warm_draw) for size in sizes]
-        rounds_ns = 2 * FIRST_LOOK * sum(count * call_ns for count, call_ns in zip(repetitions, calls_ns, strict=True))
+        rounds_ns = FIRST_LOOK * sum(count * call_ns for count, call_ns in zip(repetitions, calls_ns, strict=True))
         affordable = 0.5e9 * budget_seconds / max(1, rounds_ns)
         repetitions = [max(1, int(count * min(1.0, affordable))) for count in repetitions]
         side = _Side(in_time, sizes, repetitions)
@@ -148,16 +148,13 @@ def measure_growth(
                     below = other.log_time(index, draw)
                     ways[way, index] = side.log_time(index, draw) - below
                 draw += 1
-            found = ways.mean(axis=0)
-            slopes.append(float(weights @ found))
-            halves += [float(weights @ ways[0]), float(weights @ ways[1])]
-            logs += found
+            slopes += [float(weights @ way) for way in ways]
+            logs += ways.mean(axis=0)
+            rounds = len(slopes) // 2
             now_ns = clock_ns()
-            out_of_time = now_ns + (now_ns - start_ns) // len(slopes) > end_ns
+            out_of_time = now_ns + (now_ns - start_ns) // rounds > end_ns
             if len(slopes) == FIRST_LOOK * 2 ** (look - 1) or out_of_time:
-                # Where only a round or two fits, its ways up and down are judged one by one.
-                values = np.array(slopes if len(slopes) >= 4 else halves)
-                low, high = interval_of_mean(values, share_of_error(look), rng)
+                low, high = interval_of_mean(np.array(slopes), share_of_error(look), rng)
                 verdict = verdict_of(low, high, limit)
                 if verdict is not SpeedVerdict.INCONCLUSIVE or out_of_time:
                     break
@@ -172,9 +169,9 @@ def measure_growth(
         high=high,
         limit=limit,
         verdict=verdict,
-        rounds=len(slopes),
+        rounds=len(slopes) // 2,
         sizes=tuple(sizes),
-        times_ns=tuple(float(value) for value in np.exp(logs / max(1, len(slopes)))),
+        times_ns=tuple(float(value) for value in np.exp(logs / max(1, len(slopes) // 2))),
         seconds=(clock_ns() - start_ns) / 1e9,
     )
 

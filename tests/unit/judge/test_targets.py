@@ -515,10 +515,12 @@ def test_waiting_for_a_processor_is_told_from_sleeping():
 
     if not Path(f"/proc/{os.getpid()}/schedstat").exists():
         pytest.skip("this kernel keeps no such account")
-    before = timing.waiting_ns(os.getpid())
+    before = timing.account_of(os.getpid())
     time.sleep(0.2)
-    assert timing.waiting_ns(os.getpid()) - before < 100_000_000
-    assert timing.waiting_ns(1 << 30) == 0
+    after = timing.account_of(os.getpid())
+    assert after.waited_ns - before.waited_ns < 100_000_000
+    assert after.ran_ns - before.ran_ns < 100_000_000
+    assert timing.account_of(1 << 30) == (0, 0)
 
 
 def test_a_busy_machine_does_not_make_a_verdict(pack, zygotes):

@@ -28,9 +28,19 @@ def test_a_wait_before_the_request_is_not_taken_off_the_call(monkeypatch):
 
     side = TimedSide(SimpleNamespace(pid=4, ask=ask), 1.0, trusted=True)
     monkeypatch.setattr(timing.os, "killpg", woken_late)
-    monkeypatch.setattr(timing, "waiting_ns", lambda pid: waited_ns)
+    monkeypatch.setattr(timing, "account_of", lambda pid: timing.Account(0, waited_ns))
     wall_ns, _ = side.run(SimpleNamespace(turns=[0]))
     assert wall_ns >= 5_000_000
+
+
+def test_a_wait_that_began_before_a_call_does_not_make_it_shorter_than_it_ran(monkeypatch):
+    """On a busy machine a host notices late that it should stop; the kernel books that wait within the next call."""
+    books = iter([timing.Account(5_000_000, 1_000_000), timing.Account(8_000_000, 900_000_000)])
+    monkeypatch.setattr(timing, "account_of", lambda pid: next(books))
+    monkeypatch.setattr(timing.os, "killpg", lambda pid, number: None)
+    side = TimedSide(SimpleNamespace(pid=4, ask=lambda *_: wire.TimedRun([b""], 0)), 1.0, trusted=True)
+    charged_ns, _ = side.run(SimpleNamespace(turns=[0]))
+    assert charged_ns == 3_000_000
 
 
 def test_what_was_asked_to_stop_has_stopped():
