@@ -34,7 +34,8 @@ def relative_position_bucket(
     Returns:
         int64 tensor of the same shape and device, values in [0, num_buckets).
     """
-    buckets = torch.zeros_like(relative_position, dtype=torch.long)
+    relative_position = relative_position.long()  # in int8 there is no 128 for -128 to become
+    buckets = torch.zeros_like(relative_position)
     per_direction = num_buckets
     if bidirectional:
         per_direction = num_buckets // 2

@@ -191,9 +191,10 @@ def test_small_scores_survive_a_large_bias(submission, reference, rng):
     bias[favoured] = torch.tensor([12.0, 11.0])
     set_bias(mine, ref, bias)
     logits = rng.uniform(-1.0, 1.0, 9, 5, dtype=torch.float64)
-    logits[:, favoured] = rng.uniform(-17.0, -15.0, 9, 2, dtype=torch.float64)
-    x = tokens_for(rng, ref.gate, logits)
-    same_routing(mine(x), ref(x), 5, "scores of 1e-7 under a bias of 12")
+    for low, says in ((-17.0, "scores of 1e-7 under a bias of 12"), (-33.0, "scores of 1e-14 under a bias of 12")):
+        logits[:, favoured] = rng.uniform(low, low + 2.0, 9, 2, dtype=torch.float64)
+        x = tokens_for(rng, ref.gate, logits)
+        same_routing(mine(x), ref(x), 5, says)
 
 
 @part(1)
@@ -230,7 +231,8 @@ def test_routing_in_eval_mode(submission, reference, rng):
 def test_routing_without_gradients_follows_the_weights(submission, reference, rng):
     with torch.no_grad():
         mine = submission.BiasBalancedRouter(11, 5, 2)
-        for turn in ("first", "second"):
+        for turn in ("first", "second", "first of eval mode", "second of eval mode"):
+            mine.train("eval" not in turn)
             _, ref, x = build(submission, reference, rng)
             mine.load_state_dict({name: tensor.clone() for name, tensor in ref.state_dict().items()})
             same_routing(mine(x), ref(x), 5, f"without gradients, {turn} weights and bias")
@@ -246,6 +248,8 @@ def test_forward_leaves_the_bias_alone(submission, reference, rng):
     mine(x), mine(x)
     close(bias_of(mine), ref.bias, says="the bias after two forwards")
     same_routing(mine(x), ref(x), 5, "the third forward")
+    mine(x.repeat(50, 1)), mine.eval()(x)
+    close(bias_of(mine), ref.bias, says="the bias after forwards of 600 tokens and in eval mode")
 
 
 @part(1)
@@ -289,6 +293,25 @@ def test_gradients_of_the_scores(submission, reference, rng):
         both.append(leaf.grad)
     close(both[0], both[1], says="gradient of the tokens from the scores")
     same_gradients(mine, ref, "from the scores")
+
+
+@part(1)
+def test_gradients_of_other_sizes_and_dtypes(submission, reference, rng):
+    narrow = (torch.bfloat16, torch.float16)
+    cases = [(12, 4, 4, torch.float32), (12, 5, 1, torch.float32), (1, 5, 3, torch.float64)]
+    for n_tokens, n_experts, k, dtype in cases + [(12, 5, 2, dtype) for dtype in narrow]:
+        gap, strength = (0.06, 0.35) if dtype in narrow else (0.03, 0.25)
+        sizes = dict(n_tokens=n_tokens, n_experts=n_experts, k=k, dtype=dtype, gap=gap, strength=strength)
+        mine, ref, x = build(submission, reference, rng, **sizes)
+        along, across = rng.normal(n_tokens, n_experts, dtype=dtype), rng.normal(n_tokens, n_experts, dtype=dtype)
+        says, both = f"{n_tokens} tokens, {k} of {n_experts} experts, {dtype}", []
+        for router in (mine, ref):
+            leaf = x.clone().requires_grad_()
+            weights, indices, scores = router(leaf)
+            pull((dense_weights(weights, indices, n_experts) * along).sum() + (scores * across).sum(), says)
+            check(leaf.grad is not None, f"{says}: a gradient reaches the tokens")
+            both.append(leaf.grad)
+        close(both[0], both[1], says=f"{says}: gradient of the tokens", tol=0.1 if dtype in narrow else 1e-4)
 
 
 @part(1)
@@ -354,7 +377,7 @@ def loads_of(rng, loads, k):
 
 @part(2)
 def test_busy_falls_idle_rises(submission, reference, rng):
-    for step in (0.05, 0.3):
+    for step in (0.000025, 0.05, 0.3):
         indices = loads_of(rng, [9, 1, 6, 2, 2], 2)  # mean 4
         mine, ref = updated(submission, reference, rng, indices, 5, 2, step)
         close(mine, ref, says=f"loads 9, 1, 6, 2, 2 of mean 4, step {step}")
@@ -409,7 +432,7 @@ def test_large_loads_are_counted_exactly(submission, reference, rng):
     busy = torch.full((40000, 1), rng.integers(0, 5))
     mine, ref = updated(submission, reference, rng, torch.cat([busy, loads_of(rng, [9, 1, 6, 2, 2], 1)]), 5, 1, 0.25)
     close(mine, ref, says="one expert with 40,000 slots")
-    loads = torch.tensor([520, 250, 300, 2, 178])[rng.permutation(5)].tolist()
+    loads = torch.tensor([520, 250, 302, 0, 178])[rng.permutation(5)].tolist()
     mine, ref = updated(submission, reference, rng, loads_of(rng, loads, 2), 5, 2, 0.2)
     close(mine, ref, says=f"loads {', '.join(map(str, loads))} of mean 250")
 
@@ -442,10 +465,13 @@ def test_default_step_is_a_thousandth(submission, reference, rng):
 @part(2)
 def test_updates_add_up(submission, reference, rng):
     mine, ref = pair(submission.BiasBalancedRouter, reference.BiasBalancedRouter, 9, 5, 2, bias_step=0.05)
-    for n in range(4):
+    for n in range(12):
         indices = loads_of(rng, [int(load) for load in (rng.permutation(5) * 2)], 2)
-        mine.update_bias(indices), ref.update_bias(indices)
+        mine.update_bias(indices=indices), ref.update_bias(indices)
         close(bias_of(mine), ref.bias, says=f"bias after {n + 1} updates", trivial_ok=True)
+    set_bias(mine, ref, rng.choice([-15.0, 15.0]) + rng.normal(5))
+    mine.update_bias(indices), ref.update_bias(indices)
+    close(bias_of(mine), ref.bias, says="update of a bias that has come far")
 
 
 @part(2)
@@ -453,16 +479,23 @@ def test_updated_bias_is_used(submission, reference, rng):
     mine, ref = pair(submission.BiasBalancedRouter, reference.BiasBalancedRouter, 9, 4, 2, bias_step=0.5)
     scores = 0.5 + rng.uniform(-0.1, 0.1, 8, 4, dtype=torch.float64)
     x = tokens_for(rng, ref.gate, torch.logit(scores))
-    indices = loads_of(rng, [int(load) for load in torch.tensor([9, 7, 1, 1])[rng.permutation(4)]], 2)  # mean 4.5
+    order = rng.permutation(4)
+    indices = loads_of(rng, [int(load) for load in torch.tensor([9, 7, 1, 1])[order]], 2)  # mean 4.5
     mine.update_bias(indices), ref.update_bias(indices)
     same_routing(mine(x), ref(x), 4, "routing after an update with a step of 0.5")
+    back = loads_of(rng, [int(load) for load in torch.tensor([1, 1, 7, 9])[order]], 2)
+    same_routing(mine.eval()(x), ref(x), 4, "the same in eval mode")
+    for _ in range(2):
+        mine.update_bias(back), ref.update_bias(back)
+    same_routing(mine(x), ref(x), 4, "in eval mode, after the loads were turned round for two updates")
 
 
 @part(2)
 def test_single_slot_experts(submission, reference, rng):
-    indices = torch.tensor([[rng.integers(0, 5)]])
-    mine, ref = updated(submission, reference, rng, indices, 5, 1, 0.2)
-    close(mine, ref, says="one token, k = 1: one expert falls and the others rise")
+    for n_experts in (5, 2):
+        indices = torch.tensor([[rng.integers(0, n_experts)]])
+        mine, ref = updated(submission, reference, rng, indices, n_experts, 1, 0.2)
+        close(mine, ref, says=f"one token, 1 of {n_experts} experts: it falls, and the rest rise")
 
 
 @part(2)

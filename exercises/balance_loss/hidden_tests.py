@@ -39,14 +39,22 @@ def pull(loss, says):
     loss.backward()
 
 
-def same_gradient(functions, leaf_value, call, says):
+def crowd(rng):
+    """(probs, indices): float16, (70000, 4) and (70000, 1); more tokens on one expert than float16 can hold."""
+    indices = torch.full((70000, 1), rng.integers(0, 4))
+    indices[:2000] = rng.integers(0, 4, 2000, 1)
+    probs = rng.uniform(0.1, 0.4, 70, 4)
+    return (probs / probs.sum(dim=-1, keepdim=True)).half().repeat(1000, 1), indices
+
+
+def same_gradient(functions, leaf_value, call, says, tol=None):
     both = []
     for function in functions:
         leaf = leaf_value.clone().requires_grad_()
         pull(1.7 * call(function, leaf), says)  # as a coefficient would: the gradient from above is not 1
         check(leaf.grad is not None, f"{says}: a gradient arrives")
         both.append(leaf.grad)
-    close(both[0], both[1], says=f"{says}: gradient")
+    close(both[0], both[1], says=f"{says}: gradient", tol=tol, trivial_ok=True)
 
 
 # ------------------------------------------------------------------------------------------------------- part 1
@@ -55,11 +63,11 @@ def same_gradient(functions, leaf_value, call, says):
 @part(1)
 def test_loss_of_arbitrary_routing(submission, reference, rng):
     mine, ref = [], []
-    for n_tokens, n_experts, k in ((13, 5, 2), (11, 7, 3), (6, 6, 2), (9, 4, 1)):
+    for n_tokens, n_experts, k in ((13, 5, 2), (11, 7, 3), (6, 6, 2), (9, 4, 1), (9, 300, 2)):
         probs, indices = draw_probs(rng, n_tokens, n_experts), skewed(rng, n_tokens, n_experts, k)
         mine.append(submission.load_balancing_loss(probs, indices))
         ref.append(reference.load_balancing_loss(probs, indices))
-    close(together(mine), torch.stack(ref), says="losses of 2 of 5, 3 of 7, 2 of 6 and 1 of 4 experts")
+    close(together(mine), torch.stack(ref), says="losses of 2 of 5, 3 of 7, 2 of 6, 1 of 4 and 2 of 300 experts")
 
 
 @part(1)
@@ -125,6 +133,21 @@ def test_gradient_goes_through_the_mean_probability(submission, reference, rng):
     probs, indices = draw_probs(rng, 12, 5), skewed(rng, 12, 5, 2)
     functions = (submission.load_balancing_loss, reference.load_balancing_loss)
     same_gradient(functions, probs, lambda loss, leaf: loss(leaf, indices), "the balance loss")
+    probs[rng.integers(0, 12)] = torch.eye(5)[rng.integers(0, 5)]
+    same_gradient(functions, probs, lambda loss, leaf: loss(leaf, indices), "one token certain of its expert")
+
+
+@part(1)
+def test_gradient_of_the_loss_in_other_sizes_and_dtypes(submission, reference, rng):
+    functions = (submission.load_balancing_loss, reference.load_balancing_loss)
+    for n_tokens, n_experts, k in ((9, 4, 1), (11, 7, 3), (7, 4, 4), (1, 6, 2)):
+        probs, indices = draw_probs(rng, n_tokens, n_experts), draw_choices(rng, n_tokens, n_experts, k)
+        says = f"{n_tokens} tokens, {k} of {n_experts} experts"
+        same_gradient(functions, probs, lambda loss, leaf, indices=indices: loss(leaf, indices), says)
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        probs, indices = draw_probs(rng, 12, 5, dtype), skewed(rng, 12, 5, 2)
+        tol = 1e-4 if dtype == torch.float64 else 0.1
+        same_gradient(functions, probs, lambda loss, leaf, indices=indices: loss(leaf, indices), f"{dtype}", tol)
 
 
 @part(1)
@@ -149,13 +172,18 @@ def test_loss_keeps_the_dtype_of_the_probabilities(submission, reference, rng):
 
 @part(1)
 def test_counts_are_exact_in_half_precision(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
         popular = rng.integers(0, 4)
         indices = torch.full((6000, 1), popular)
         indices[:900] = rng.integers(0, 4, 900, 1)
         probs = draw_probs(rng, 6000, 4, dtype)
+        probs[:900] = torch.eye(4)[popular].to(dtype)
         expected = reference.load_balancing_loss(probs.double(), indices).to(dtype)
         close(submission.load_balancing_loss(probs, indices), expected, says=f"6000 tokens, {dtype} probabilities")
+    probs, indices = crowd(rng)
+    expected = reference.load_balancing_loss(probs.double(), indices).half()
+    says = "70,000 tokens, most of them of one expert, float16 probabilities"
+    close(submission.load_balancing_loss(probs, indices), expected, says=says)
 
 
 @part(1)
@@ -199,8 +227,8 @@ def test_loss_makes_no_tensor_on_another_device(submission, reference, rng):
 
 @part(2)
 def test_usage_is_the_share_of_the_slots(submission, reference, rng):
-    for n_tokens, n_experts, k in ((13, 5, 2), (11, 7, 3), (9, 4, 1)):
-        indices = skewed(rng, n_tokens, n_experts, k)
+    for n_tokens, n_experts, k in ((13, 5, 2), (11, 7, 3), (9, 4, 1), (9, 300, 2)):
+        indices = skewed(rng, n_tokens, n_experts, k).T.contiguous().T
         expected = reference.expert_usage_fraction(indices, n_experts)
         usage = submission.expert_usage_fraction(indices, n_experts)
         check(usage.is_floating_point(), "usage is a float tensor", seen=str(usage.dtype))
@@ -212,6 +240,8 @@ def test_usage_sums_to_one(submission, reference, rng):
     usage = submission.expert_usage_fraction(skewed(rng, 12, 5, 3), 5)
     check(tuple(usage.shape) == (5,), "usage has one entry per expert", seen=tuple(usage.shape))
     close(usage.sum(), torch.tensor(1.0), says="usage sums to 1 for k = 3", dtype=False, tol=1e-4)
+    usage = submission.expert_usage_fraction(torch.zeros(7, 1, dtype=torch.long), 1)
+    close(usage, torch.ones(1), says="usage of the only expert", dtype=False, tol=1e-4, trivial_ok=True)
 
 
 @part(2)
@@ -222,10 +252,10 @@ def test_usage_of_experts_nobody_chose_is_zero(submission, reference, rng):
         expected = reference.expert_usage_fraction(indices, 6)
         says = f"nobody chose {' and '.join(map(str, unused))} of 6 experts"
         close(submission.expert_usage_fraction(indices, 6), expected, says=says, dtype=False, tol=1e-4)
-    usage = submission.expert_usage_fraction(torch.full((7, 1), 3), 5)
-    check(
-        usage.is_floating_point(), "usage is a float tensor, also when one expert has every slot", seen=str(usage.dtype)
-    )
+    for n_tokens in (7, 1):
+        usage = submission.expert_usage_fraction(torch.full((n_tokens, 1), 3), 5)
+        says = f"usage is a float tensor, also when one expert has every slot of {n_tokens}"
+        check(usage.is_floating_point(), says, seen=str(usage.dtype))
 
 
 @part(2)
@@ -243,12 +273,13 @@ def test_usage_of_no_token_is_refused(submission, reference, rng):
         submission.expert_usage_fraction(torch.zeros(0, 2, dtype=torch.long), 4)
 
 
-def padded(rng, n_tokens, n_experts, k, dtype=torch.float32):
-    """(probs, indices, mask): padding scattered among real tokens, all of it on one expert."""
+def padded(rng, n_tokens, n_experts, k, dtype=torch.float32, n_padding=None, on=None):
+    """(probs, indices, mask): padding scattered among real tokens, all of it on one expert (`on`, or any)."""
     probs, indices = draw_probs(rng, n_tokens, n_experts, dtype), skewed(rng, n_tokens, n_experts, k)
     mask = torch.ones(n_tokens, dtype=torch.bool)
-    mask[rng.permutation(n_tokens)[: n_tokens // 3 + 1]] = False
+    mask[rng.permutation(n_tokens)[: n_padding or n_tokens // 3 + 1]] = False
     pad = rng.permutation(n_experts)
+    pad = pad if on is None else torch.cat([torch.tensor([on]), pad[pad != on]])
     indices[~mask] = pad[:k]
     sharp = torch.full((n_experts,), 0.1 / (n_experts - 1), dtype=torch.float64)
     sharp[pad[0]] = 0.9
@@ -268,6 +299,14 @@ def test_padded_equals_unpadded(submission, reference, rng):
         torch.stack(ref),
         says="losses of 2 of 5, 3 of 7, 1 of 4 and 2 of 6 experts, a third of it padding",
     )
+    mine, ref = [], []
+    for n_tokens, n_padding, k, on in ((10, 2, 2, None), (5, 1, 2, None), (11, 4, 1, 0), (11, 4, 1, 3)):
+        probs, indices, mask = padded(rng, n_tokens, 4, k, n_padding=n_padding, on=on)
+        columns = (probs.T.contiguous().T, indices.T.contiguous().T)
+        mine.append(submission.masked_load_balancing_loss(*columns, mask))
+        ref.append(reference.load_balancing_loss(probs[mask], indices[mask]))
+    says = "2 tokens of 10 padding, then 1 of 5, then 4 of 11 on the first expert and on the last; stored by columns"
+    close(together(mine), torch.stack(ref), says=says)
 
 
 @part(2)
@@ -316,6 +355,24 @@ def test_gradient_of_the_masked_loss(submission, reference, rng):
     probs, indices, mask = padded(rng, 13, 5, 2)
     functions = (submission.masked_load_balancing_loss, reference.masked_load_balancing_loss)
     same_gradient(functions, probs, lambda loss, leaf: loss(leaf, indices, mask), "the masked loss")
+    probs[mask.nonzero()[0]] = torch.eye(5)[rng.integers(0, 5)]
+    for n_real in (12, 1):
+        mask = torch.arange(13) < n_real
+        says = f"the masked loss of {n_real} real tokens, the first certain of its expert"
+        same_gradient(functions, probs, lambda loss, leaf, mask=mask: loss(leaf, indices, mask), says)
+
+
+@part(2)
+def test_gradient_of_the_masked_loss_in_other_sizes_and_dtypes(submission, reference, rng):
+    functions = (submission.masked_load_balancing_loss, reference.masked_load_balancing_loss)
+    narrow = (torch.bfloat16, torch.float16)
+    cases = [(4, 1, torch.float32), (4, 4, torch.float32), (5, 2, torch.float64), *((5, 2, dtype) for dtype in narrow)]
+    for n_experts, k, dtype in cases:
+        probs, indices, mask = padded(rng, 13, n_experts, k, dtype)
+        tol, says = 0.1 if dtype in narrow else 1e-4, f"the masked loss of {k} of {n_experts} experts, {dtype}"
+        same_gradient(functions, probs, lambda loss, leaf, rest=(indices, mask): loss(leaf, *rest), says, tol)
+    probs, indices, mask = draw_probs(rng, 9, 5), skewed(rng, 9, 5, 2), torch.ones(9, dtype=torch.bool)
+    same_gradient(functions, probs, lambda loss, leaf: loss(leaf, indices, mask), "the masked loss without padding")
 
 
 @part(2)
@@ -347,6 +404,11 @@ def test_masked_counts_are_exact_in_half_precision(submission, reference, rng):
         expected = reference.load_balancing_loss(probs[mask].double(), indices[mask]).to(dtype)
         loss = submission.masked_load_balancing_loss(probs, indices, mask)
         close(loss, expected, says=f"5376 real tokens, {dtype} probabilities")
+    probs, indices = crowd(rng)
+    mask = torch.arange(70000) > 1000
+    expected = reference.load_balancing_loss(probs[mask].double(), indices[mask]).half()
+    loss = submission.masked_load_balancing_loss(probs, indices, mask)
+    close(loss, expected, says="69,000 real tokens, most of them of one expert, float16 probabilities")
 
 
 @part(2)
@@ -370,6 +432,8 @@ def test_token_convention(submission, reference, rng):
         mine.append(submission.token_fraction_loss(logits, k, coef))
         ref.append(reference.token_fraction_loss(logits, k, coef))
     close(together(mine), torch.stack(ref), says="losses of 2 of 5, 3 of 7, 1 of 4 and 4 of 6 experts")
+    loss = submission.token_fraction_loss(logits.T.contiguous().T, 2, 0.6)
+    close(loss, reference.token_fraction_loss(logits, 2, 0.6), says="logits stored column by column")
 
 
 @part(3)
@@ -446,6 +510,12 @@ def test_gradient_of_the_token_convention(submission, reference, rng):
     logits = clear_logits(rng, 12, 5)
     functions = (submission.token_fraction_loss, reference.token_fraction_loss)
     same_gradient(functions, logits, lambda loss, leaf: loss(leaf, 3, 0.7), "the token convention")
+    narrow = (torch.bfloat16, torch.float16)
+    cases = [(9, 1, torch.float32), (1, 2, torch.float32), (11, 2, torch.float64)]
+    for n_tokens, k, dtype in cases + [(12, 3, dtype) for dtype in narrow]:
+        logits = clear_logits(rng, n_tokens + 3, 5, dtype)[:n_tokens]
+        tol, says = 0.1 if dtype in narrow else 1e-4, f"{n_tokens} tokens, {k} of 5 experts, {dtype}"
+        same_gradient(functions, logits, lambda loss, leaf, k=k: loss(leaf, k, 0.7), says, tol)
 
 
 @part(3)
@@ -473,11 +543,16 @@ def test_token_convention_in_other_dtypes(submission, reference, rng):
 
 @part(3)
 def test_token_counts_are_exact_in_half_precision(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype, k in ((torch.bfloat16, 1), (torch.float16, 1), (torch.float32, 2)):
         logits = torch.stack([rng.permutation(4) for _ in range(40)]).repeat(150, 1).to(dtype)
         logits[900:, rng.integers(0, 4)] += 4
-        expected = reference.token_fraction_loss(logits.double(), 1, 0.5).to(dtype)
-        close(submission.token_fraction_loss(logits, 1, 0.5), expected, says=f"6000 tokens, {dtype} logits")
+        expected = reference.token_fraction_loss(logits.double(), k, 0.5).to(dtype)
+        close(submission.token_fraction_loss(logits, k, 0.5), expected, says=f"6000 tokens, {dtype} logits, k = {k}")
+    logits = 0.1 * torch.stack([rng.permutation(4) for _ in range(35)]).repeat(2000, 1).half()
+    logits[900:, rng.integers(0, 4)] += 0.4
+    expected = reference.token_fraction_loss(logits.double(), 1, 0.5).half()
+    says = "70,000 tokens, most of them of one expert, float16 logits"
+    close(submission.token_fraction_loss(logits, 1, 0.5), expected, says=says)
 
 
 @part(3)

@@ -31,10 +31,10 @@ def mean_by_hand(*batches):
 
 
 def gradient(call, logits):
-    """The gradient of call(logits), and the loss."""
+    """The gradient of 3 times call(logits), so that the gradient from above counts too, and the loss."""
     own = logits.detach().clone().requires_grad_()
     loss = call(own)
-    loss.backward()
+    (3.0 * loss).backward()
     return own.grad, loss
 
 
@@ -119,7 +119,7 @@ def test_a_long_sequence(submission, rng, dtype):
 @part(1)
 def test_padding_in_front_still_predicts_the_first_token(submission, rng):
     logits, tokens = batch(rng, 2, 7, 11)
-    tokens[0, :3] = -100
+    tokens[0, :3], tokens[1, 0] = -100, -100
     loss = submission.causal_lm_loss(logits, tokens)
     close(
         loss, mean_by_hand((logits, tokens)), says="whether a place counts is decided by its target, not by its input"
@@ -158,7 +158,7 @@ def test_the_last_logits_and_ignored_targets_get_no_gradient(submission, referen
     mine, _ = gradient(lambda own: submission.causal_lm_loss(own, tokens), logits)
     right, _ = gradient(lambda own: reference.causal_lm_loss(own, tokens), logits)
     check(mine is not None, "the gradient of the logits is missing")
-    close(mine, right, says="gradient of the logits, zero where nothing is predicted")
+    close(mine, right, says="gradient of 3 times the loss by the logits, zero where nothing is predicted")
     mine, right = (
         gradient(lambda own, module=module: module.causal_lm_loss(own, tokens[:1]), logits[:1])[0]
         for module in (submission, reference)
@@ -202,15 +202,29 @@ def test_logits_of_ten_thousand(submission, rng, dtype):
     tokens[0, 2] = 0
     loss = submission.causal_lm_loss(logits, tokens)
     close(loss, mean_by_hand((logits, tokens)).to(dtype), says="logits of +-10,000 give an exact, finite loss")
+    mine, _ = gradient(lambda own: submission.causal_lm_loss(own, tokens), logits)
+    check(mine is not None and bool(mine.isfinite().all()), "logits of +-10,000 have finite gradients")
 
 
 @part(1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_loss_keeps_the_dtype(submission, rng, dtype):
+def test_loss_keeps_the_dtype(submission, reference, rng, dtype):
     logits, tokens = batch(rng, 3, 7, 11, dtype=dtype)
     tokens = tokens.clamp(min=1)  # whether token 0 counts is for another test: in 16 bits the difference could hide
     loss = submission.causal_lm_loss(logits, tokens)
     close(loss, mean_by_hand((logits, tokens)).to(dtype), says="the loss has the dtype of the logits")
+    mine, _ = gradient(lambda own: submission.causal_lm_loss(own, tokens), logits)
+    right, _ = gradient(lambda own: reference.causal_lm_loss(own, tokens), logits.double())
+    check(mine is not None, f"the gradient of the logits is missing in {dtype}")
+    close(mine, right.to(dtype), says=f"gradient of the logits in {dtype}", tol=0.1)
+
+
+@part(1)
+def test_many_rows_and_a_large_vocabulary(submission, rng):
+    for rows, T, V in ((71, 3, 5), (1, 3, 1501)):
+        logits, tokens = batch(rng, rows, T, V)
+        loss = submission.causal_lm_loss(logits, tokens)
+        close(loss, mean_by_hand((logits, tokens)), says=f"{rows} rows of {T} tokens, a vocabulary of {V}")
 
 
 @part(1)
@@ -291,36 +305,52 @@ def test_a_piece_without_targets(submission, rng):
 
 @part(2)
 def test_accumulation_passes_gradients_to_every_piece(submission, reference, rng):
-    pieces = ragged(rng, dtype=torch.float64) + [batch(rng, 1, 3, 7, dtype=torch.float64) for _ in range(9)]
+    pieces = ragged(rng, dtype=torch.float64) + [batch(rng, 1, 3, 7, dtype=torch.float64) for _ in range(18)]
     found = []
     for module in (submission, reference):
         own = [(logits.clone().requires_grad_(), tokens) for logits, tokens in pieces]
-        module.accumulated_loss(own).backward()
+        (3.0 * module.accumulated_loss(own)).backward()
         found.append([logits.grad for logits, _ in own])
     for place, (mine, right) in enumerate(zip(*found, strict=True)):
         check(mine is not None, f"the gradient of piece {place} is missing")
-        close(mine, right, says=f"gradient of piece {place}")
+        close(mine, right, says=f"gradient of 3 times the loss by piece {place}")
+    *frozen, (logits, tokens) = pieces[:3]
+    mine, right = (
+        gradient(lambda own, module=module: module.accumulated_loss([*frozen, (own, tokens)]), logits)[0]
+        for module in (submission, reference)
+    )
+    check(mine is not None, "the gradient of the last piece is missing when the others need none")
+    close(mine, right, says="gradient of the last piece when the others need none")
 
 
 @part(2)
 def test_no_target_in_any_piece(submission, rng):
-    own = [(batch(rng, 2, T, 7)[0].requires_grad_(), torch.full((2, T), -100)) for T in (1, 4)]
-    loss = submission.accumulated_loss(own)
-    close(loss, torch.tensor(0.0), says="no real target anywhere: the loss is 0")
-    loss.backward()
-    for place, (logits, _) in enumerate(own):
-        check(
-            logits.grad is None or not bool(logits.grad.any()),
-            f"no real target anywhere: the gradient of piece {place} is 0",
-        )
+    for lengths in ((1, 4), (1, 1)):
+        own = [(batch(rng, 2, T, 7)[0].requires_grad_(), torch.full((2, T), -100)) for T in lengths]
+        loss = submission.accumulated_loss(own)
+        close(loss, torch.tensor(0.0), says=f"no real target anywhere, pieces of {lengths} tokens: the loss is 0")
+        loss.backward()
+        for place, (logits, _) in enumerate(own):
+            check(
+                logits.grad is None or not bool(logits.grad.any()),
+                f"no real target anywhere, pieces of {lengths} tokens: the gradient of piece {place} is 0",
+            )
 
 
 @part(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_accumulation_keeps_the_dtype(submission, rng, dtype):
+def test_accumulation_keeps_the_dtype(submission, reference, rng, dtype):
     pieces = [(logits, tokens.masked_fill(tokens == 0, 1)) for logits, tokens in ragged(rng, dtype=dtype)]
     right = mean_by_hand(*pieces).to(dtype)
     close(submission.accumulated_loss(pieces), right, says="the loss has the dtype of the logits")
+    found = []
+    for module, given in ((submission, dtype), (reference, torch.float64)):
+        own = [(logits.to(given).clone().requires_grad_(), tokens) for logits, tokens in pieces]
+        module.accumulated_loss(own).backward()
+        found.append([logits.grad for logits, _ in own])
+    for place, (mine, right) in enumerate(zip(*found, strict=True)):
+        check(mine is not None, f"the gradient of piece {place} is missing in {dtype}")
+        close(mine, right.to(dtype), says=f"gradient of piece {place} in {dtype}", tol=0.1)
 
 
 @part(2)
@@ -387,7 +417,7 @@ def test_perplexity_passes_gradients(submission, rng):
     loss = rng.uniform(0.5, 3.0, 1, dtype=torch.float64)[0]
     mine, _ = gradient(submission.perplexity, loss)
     check(mine is not None, "the gradient of the loss is missing")
-    close(mine, loss.exp(), says="the derivative of the perplexity is the perplexity")
+    close(mine, 3.0 * loss.exp(), says="the derivative of 3 times the perplexity is 3 times the perplexity")
     several = rng.uniform(0.5, 4.0, 2, 3)  # here, since whoever takes .item() has failed for its gradient by now
     close(submission.perplexity(several), several.exp(), says="one perplexity for each loss, in loss's shape")
 

@@ -89,9 +89,41 @@ def test_split_into_three(submission, reference, rng):
 
 
 @part(1)
+def test_sizes_in_the_order_of_the_signature(submission, reference, rng):
+    mine, ref = pair(submission.DeepSeekMoE, reference.DeepSeekMoE, 13, 9, 4, 1, 3, 2)
+    x = tokens_for(rng, ref.gate, logits_for(rng, crowded(rng, 10, 12, 3), 12)).view(2, 5, 13)
+    same_result(mine(x), ref(x), "split = 3 and n_shared = 2, not by name")
+
+
+@part(1)
+def test_many_small_experts(submission, reference, rng):
+    options = {"d_model": 37, "d_ff": 6, "n_experts": 11, "k": 4, "split": 3}
+    mine, ref = pair(submission.DeepSeekMoE, reference.DeepSeekMoE, **options)
+    choices = draw_choices(rng, 10, 33, 12)
+    for n in range(3):  # the last one too
+        if 32 not in choices[n]:
+            choices[n, rng.integers(0, 12)] = 32
+    x = tokens_for(rng, ref.gate, logits_for(rng, choices, 33)).view(2, 5, 37)
+    same_result(mine(x), ref(x), "12 of 33 experts of width 2")
+
+
+@part(1)
+def test_a_batch_of_thousands_of_tokens(submission, reference, rng):
+    # k = E: no choice that noise could flip
+    mine, ref = pair(submission.DeepSeekMoE, reference.DeepSeekMoE, 5, 3, 2, 2)
+    x = rng.normal(3, 700, 5)
+    close(mine(x)[0], ref(x)[0], says="2100 tokens, each at both experts: y")
+
+
+@part(1)
 def test_several_shared_experts_are_added(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_shared=3)
     same_result(mine(x), ref(x), "three shared experts")
+    same_result(mine(x[1:, 2:3]), ref(x[1:, 2:3]), "three shared experts, one token")
+    direction = rng.normal(*x.shape)
+    for layer in (mine, ref):
+        pull((layer(x)[0] * direction).sum(), "y with three shared experts")
+    same_gradients(mine, ref, "from y with three shared experts")
 
 
 @part(1)
@@ -124,13 +156,16 @@ def test_the_gate_has_no_bias(submission, reference, rng):
 @part(1)
 def test_all_experts_chosen_is_the_dense_weighted_sum(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_experts=3, k=3)
-    flat = x.reshape(14, 13)
+    flat, direction = x.reshape(14, 13), rng.normal(*x.shape)
     probs = torch.softmax(ref.gate(flat), dim=-1)
     outputs = torch.stack([expert(flat) for expert in ref.experts], dim=1)
     dense = (probs[..., None] * outputs).sum(dim=1) + ref.shared[0](flat)
     y, aux = mine(x)
     close(y, dense.view_as(x), says="k = E: the probability-weighted sum of experts plus the shared one")
     close(aux, torch.tensor(1.0), says="k = E: every expert is used alike")
+    for layer in (mine, ref):
+        pull((layer(x)[0] * direction).sum(), "k = E: y")
+    same_gradients(mine, ref, "k = E: from y")
 
 
 @part(1)
@@ -143,6 +178,33 @@ def test_one_expert_per_token_has_weight_one(submission, reference, rng):
 def test_a_single_token(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, shape=(1, 1), choices=draw_choices(rng, 1, 8, 4))
     same_result(mine(x), ref(x), "one token")
+    mine.eval()
+    same_result(mine(x), ref(x), "one token in eval mode")
+    direction = rng.normal(1, 1, 13)
+    for layer in (mine, ref):
+        y, aux = layer(x)
+        pull((y * direction).sum() + 3 * aux, "y and aux of one token")
+    same_gradients(mine, ref, "from y and aux of one token")
+
+
+@part(1)
+def test_sequences_of_one_token(submission, reference, rng):
+    mine, ref, x = build(submission, reference, rng, shape=(9, 1))
+    for says in ("nine sequences of one token", "nine sequences of one token, in eval mode"):
+        same_result(mine(x), ref(x), says)
+        mine.eval()
+
+
+@part(1)
+def test_an_expert_with_little_weight_is_run_as_well(submission, reference, rng):
+    mine, ref = pair(submission.DeepSeekMoE, reference.DeepSeekMoE, 13, 6, 7, 3)
+    choices = draw_choices(rng, 10, 7, 3)
+    ranks = torch.tensor([2.0, -0.5, -3.0], dtype=torch.float64)  # the others lie at -4.5 and below
+    logits = (rng.uniform(-2.0, 0.0, 10, 7, dtype=torch.float64) - 4.5).scatter(1, choices, ranks.expand(10, 3))
+    x = tokens_for(rng, ref.gate, logits).view(2, 5, 13)
+    for says in ("third choices that weigh less than a hundredth", "third choices of little weight, in eval mode"):
+        same_result(mine(x), ref(x), says)
+        mine.eval()
 
 
 @part(1)
@@ -177,15 +239,16 @@ def test_gradients_of_the_output(submission, reference, rng):
 
 @part(1)
 def test_gradients_of_the_loss(submission, reference, rng):
-    mine, ref, x = build(submission, reference, rng)
-    both = []
-    for layer in (mine, ref):
-        leaf = x.clone().requires_grad_()
-        pull(layer(leaf)[1], "aux")
-        check(leaf.grad is not None, "aux reaches x")
-        both.append(leaf.grad)
-    close(both[0], both[1], says="gradient of x from aux")
-    same_gradients(mine, ref, "from aux")
+    for says, options in (("", {}), (", no shared expert", {"n_shared": 0}), (", no split", {"split": 1})):
+        mine, ref, x = build(submission, reference, rng, **options)
+        both = []
+        for layer in (mine, ref):
+            leaf = x.clone().requires_grad_()
+            pull(layer(leaf)[1], f"aux{says}")
+            check(leaf.grad is not None, f"aux reaches x{says}")
+            both.append(leaf.grad)
+        close(both[0], both[1], says=f"gradient of x from aux{says}")
+        same_gradients(mine, ref, f"from aux{says}")
 
 
 @part(1)
@@ -224,6 +287,9 @@ def test_gradients_in_eval_mode(submission, reference, rng):
     check(slopes[0] is not None, "in eval mode y reaches x: eval() is not no_grad()")
     close(slopes[0], slopes[1], says="gradient of x from y, in eval mode")
     close(grads(mine)["gate.weight"], grads(ref)["gate.weight"], says="gradient of the gate from y, in eval mode")
+    for layer in (mine, ref):
+        pull(layer(x)[1], "aux in eval mode")
+    same_gradients(mine, ref, "from y and aux, in eval mode")
 
 
 @part(1)
@@ -263,6 +329,10 @@ def test_without_gradients_too(submission, reference, rng):
         for layer in (mine, ref):
             layer.load_state_dict(weights)
         same_result(mine(x), ref(x), "under no_grad, experts loaded anew")
+        weights["gate.weight"] = weights["gate.weight"].roll(1, 0)  # the same gaps, other experts
+        for layer in (mine, ref):
+            layer.load_state_dict(weights)
+        same_result(mine(x), ref(x), "under no_grad, the gate loaded anew")
         mine, ref, x = build(submission, reference, rng, n_experts=6, k=1, split=1, dtype=torch.bfloat16)
         same_result(mine(x), ref(x), "under no_grad, nearly all tokens at one of 6 experts, in bfloat16")
 
@@ -284,6 +354,8 @@ def test_nothing_is_kept_from_one_call_to_the_next(submission, reference, rng):
 def test_sizes_that_do_not_fit_are_refused(submission, reference, rng):
     with raises(ValueError, says="d_ff = 10 and split = 4"):
         submission.DeepSeekMoE(8, 10, 3, 2, split=4)
+    with raises(ValueError, says="d_ff = 8 and split = 3"):
+        submission.DeepSeekMoE(8, 8, 4, 2, split=3)
     with raises(ValueError, says="d_ff = 2 and split = 4"):
         submission.DeepSeekMoE(8, 2, 3, 2, split=4)
     with raises(ValueError, says="k > n_experts"):
@@ -444,6 +516,15 @@ def test_experts_lie_in_at_most_top_groups_groups(submission, reference, rng):
     _, indices = submission.group_limited_topk(scores, 4, 8, 3)
     groups = [len(set((row // 2).tolist())) for row in indices.long()]
     check(max(groups) <= 3, "no token uses more than three groups", seen=tuple(groups))
+
+
+@part(3)
+def test_choice_among_hundreds_of_experts(submission, reference, rng):
+    ranks = rng.uniform(0.0, 1.0, 400, 256).argsort(dim=1).argsort(dim=1)  # whole numbers: no noise
+    best = ranks.view(400, 8, 32).topk(2, dim=-1).values.sum(dim=-1).sort(dim=1, descending=True).values
+    scores = (ranks[best[:, 3] > best[:, 4] + 1][:70] + 1) / 256
+    got, expected = submission.group_limited_topk(scores, 8, 8, 4), reference.group_limited_topk(scores, 8, 8, 4)
+    same_choice(got, expected, 256, f"{len(scores)} tokens, 8 of 256 experts from 4 of 8 groups")
 
 
 @part(3)

@@ -99,7 +99,7 @@ def test_close_probabilities_are_told_apart(submission, reference, rng):
 
 @part(1)
 def test_capacity_follows_the_factor_and_is_rounded_up(submission, reference, rng):
-    for factor, n_tokens in ((0.5, 14), (1.5, 11), (2.0, 13), (1.25, 13), (0.75, 16)):
+    for factor, n_tokens in ((0.5, 14), (1.5, 11), (2, 13), (1.25, 13), (0.75, 16)):
         mine, ref, x, _ = build(submission, reference, rng, shape=(1, n_tokens), factor=factor)
         flat = x.reshape(n_tokens, 9)
         same_route(mine.route(flat), ref.route(flat), n_tokens, f"ceil({factor} * {n_tokens} / 4) tokens per expert")
@@ -127,9 +127,36 @@ def test_route_of_a_single_token(submission, reference, rng):
 
 @part(1)
 def test_route_of_two_and_of_eight_experts(submission, reference, rng):
-    for n_experts in (2, 8):
-        mine, ref, x, _ = build(submission, reference, rng, shape=(1, 20), n_experts=n_experts, gap=0.004)
-        same_route(mine.route(x[0]), ref.route(x[0]), 20, f"{n_experts} experts")
+    for n_experts, factor in ((2, 1.0), (8, 1.0), (8, 0.5)):
+        mine, ref, x, _ = build(
+            submission, reference, rng, shape=(1, 20), factor=factor, n_experts=n_experts, gap=0.004
+        )
+        same_route(mine.route(x[0]), ref.route(x[0]), 20, f"{n_experts} experts, factor {factor}")
+
+
+@part(1)
+def test_a_token_that_every_expert_takes(submission, reference, rng):
+    for n_experts in (4, 6):
+        n_tokens = 2 * n_experts + 1
+        args = {"d_model": 9, "d_ff": 6, "n_experts": n_experts, "capacity_factor": 1.25}
+        mine, ref = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, **args)
+        # Each expert has two tokens of its own and takes a third: the last one, which likes all alike.
+        logits = rng.uniform(0.0, 0.3, n_tokens, n_experts, dtype=torch.float64)
+        own = torch.arange(n_experts).repeat(2)
+        logits[torch.arange(2 * n_experts), own] += 3.5
+        weight = plain(ref.gate.weight).double()
+        flat = (logits @ torch.linalg.pinv(weight).T).float()[rng.permutation(n_tokens)]
+        says = f"one token is taken by all {n_experts} experts"
+        same_route(mine.route(flat), ref.route(flat), n_tokens, says)
+        close(mine(flat[None])[0], ref(flat[None])[0], says=f"{says}: y")
+
+
+@part(1)
+def test_capacity_of_a_thousand_tokens(submission, reference, rng):
+    mine, ref = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, 5, 3, 2, capacity_factor=2.0)
+    x = rng.normal(2, 550, 5)  # capacity N: no choice that noise could flip
+    same_route(mine.route(x.reshape(1100, 5)), ref.route(x.reshape(1100, 5)), 1100, "each of two experts takes all")
+    close(mine(x)[0], ref(x)[0], says="each of two experts takes all of 1100 tokens: y")
 
 
 @part(1)
@@ -159,6 +186,8 @@ def test_output_when_every_expert_takes_everything(submission, reference, rng):
     outputs = torch.stack([expert(flat) for expert in ref.experts], dim=1)
     dense = (probs[..., None] * outputs).sum(dim=1).view_as(x)
     close(mine(x)[0], dense, says="capacity N: the probability-weighted sum of all experts")
+    mine.eval()
+    close(mine(x)[0], dense, says="capacity N, in eval mode: the probability-weighted sum of all experts")
 
 
 @part(1)
@@ -283,11 +312,17 @@ def test_without_gradients_too(submission, reference, rng):
         same_route(mine.route(x.reshape(14, 9)), ref.route(x.reshape(14, 9)), 14, "under no_grad")
         y = mine(x)[0].reshape(14, 9)[taken]
         close(y, ref(x)[0].reshape(14, 9)[taken], says="a call under no_grad")
+        y = mine(x.flip(0))[0].flip(0).reshape(14, 9)[taken]
+        close(y, ref(x)[0].reshape(14, 9)[taken], says="under no_grad, the sequences in another order")
         weights = {name: t if name.startswith("gate") else 1.5 * t for name, t in ref.state_dict().items()}
         for layer in (mine, ref):
             layer.load_state_dict(weights)
         y = mine(x)[0].reshape(14, 9)[taken]
         close(y, ref(x)[0].reshape(14, 9)[taken], says="under no_grad, experts loaded anew")
+        weights["gate.weight"] = weights["gate.weight"].roll(1, 0)  # the same gaps, other experts
+        for layer in (mine, ref):
+            layer.load_state_dict(weights)
+        same_route(mine.route(x.reshape(14, 9)), ref.route(x.reshape(14, 9)), 14, "under no_grad, the gate loaded anew")
         mine, ref, x, taken = build(submission, reference, rng, dtype=torch.bfloat16, gap=0.025, shape=(2, 5))
         same_route(mine.route(x.reshape(10, 9)), ref.route(x.reshape(10, 9)), 10, "bfloat16 tokens under no_grad")
         y, expected = mine(x)[0].reshape(10, 9)[taken], ref(x)[0].reshape(10, 9)[taken]
@@ -341,6 +376,10 @@ def test_tokens_that_nobody_took_get_zero(submission, reference, rng):
     y = mine(x)[0].reshape(14, 9)
     close(y[~taken], torch.zeros(int((~taken).sum()), 9), says="y of tokens nobody took", trivial_ok=True)
     close(y, ref(x)[0].reshape(14, 9), says="y of all tokens")
+    mine.eval()
+    close(mine(x)[0], ref(x)[0], says="y of all tokens in eval mode, those that nobody took among them")
+    with torch.no_grad():
+        close(mine(x)[0], ref(x)[0], says="y of all tokens in eval mode under no_grad")
 
 
 @part(2)
@@ -348,6 +387,26 @@ def test_loss_is_one(submission, reference, rng):
     for factor in (0.5, 1.0, 2.0):
         mine, _, x, _ = build(submission, reference, rng, factor=factor)
         close(mine(x)[1], torch.tensor(1.0), says="aux is 1")
+
+
+@part(2)
+def test_loss_is_one_for_other_sizes_and_modes(submission, reference, rng):
+    for n_experts, shape, factor in ((8, (2, 7), 1.0), (4, (1, 1), 1.0), (4, (2, 4), 0.5), (1, (1, 5), 1.0)):
+        mine, _ = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, 9, 6, n_experts, capacity_factor=factor)
+        says, x = f"{shape} tokens, {n_experts} experts, factor {factor}: aux", rng.normal(*shape, 9)
+        close(mine(x)[1], torch.tensor(1.0), says=says)
+        with torch.no_grad():
+            close(mine(x)[1], torch.tensor(1.0), says=f"{says} under no_grad")
+        mine.eval()
+        close(mine(x)[1], torch.tensor(1.0), says=f"{says} in eval mode")
+
+
+@part(2)
+def test_loss_of_many_tokens_in_half_precision(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16):
+        mine, _ = pair(submission.ExpertChoiceMoE, reference.ExpertChoiceMoE, 9, 6, 4, dtype=dtype)
+        aux = mine(rng.normal(2, 600, 9, dtype=dtype))[1]
+        close(aux, torch.tensor(1.0, dtype=dtype), says=f"aux of 1200 {dtype} tokens", tol=0.03)
 
 
 @part(2)
@@ -383,9 +442,9 @@ def random_choice(rng, n_experts, capacity, n_tokens):
 
 @part(2)
 def test_experts_per_token_counts(submission, reference, rng):
-    for n_experts, capacity, n_tokens in ((4, 3, 11), (7, 5, 9), (5, 6, 6)):
+    for n_experts, capacity, n_tokens in ((4, 3, 11), (7, 5, 9), (5, 6, 6), (3, 1, 8), (2, 3, 5000)):
         tokens = random_choice(rng, n_experts, capacity, n_tokens)
-        counts = submission.experts_per_token(tokens, n_tokens)
+        counts = submission.experts_per_token(token_indices=tokens, n_tokens=n_tokens)
         check(tuple(counts.shape) == (n_tokens,), "one count per token", seen=tuple(counts.shape))
         expected = reference.experts_per_token(tokens, n_tokens)
         says = f"{n_experts} experts that took {capacity} of {n_tokens} tokens"
@@ -396,11 +455,12 @@ def test_experts_per_token_counts(submission, reference, rng):
 
 @part(2)
 def test_experts_that_took_the_same_tokens_all_count(submission, rng):
-    row = rng.permutation(5)[:3]
-    mine = submission.experts_per_token(torch.stack([row, row, row]), 7)
-    expected = torch.zeros_like(rng.permutation(7))
-    expected[row] = 3
-    check(mine.tolist() == expected.tolist(), "three experts took the same tokens", seen=mine)
+    for capacity in (3, 1):
+        row = rng.permutation(5)[:capacity]
+        mine = submission.experts_per_token(torch.stack([row, row, row]), 7)
+        expected = torch.zeros_like(rng.permutation(7))
+        expected[row] = 3
+        check(mine.tolist() == expected.tolist(), f"three experts took the same tokens, {capacity} each", seen=mine)
 
 
 @part(2)
@@ -443,8 +503,9 @@ def test_counts_are_made_on_the_device_of_the_indices(submission, reference, rng
 
 def examples(submission, rng):
     """(before, after, E, C) for several sizes, drawn ones among them."""
-    for n_experts, capacity in ((2, 1), (3, 2), (5, 4), (4, 1), (12, 40), (rng.integers(2, 8), rng.integers(3, 8))):
-        yield (*submission.leaking_example(n_experts, capacity), n_experts, capacity)
+    sizes = [(2, 1), (3, 2), (5, 4), (4, 1), (3, 1), (20, 2), (12, 40), (2, 100)]
+    for n_experts, capacity in [*sizes, (rng.integers(2, 8), rng.integers(3, 8))]:
+        yield (*submission.leaking_example(n_experts=n_experts, capacity=capacity), n_experts, capacity)
 
 
 def takers(probs, capacity):

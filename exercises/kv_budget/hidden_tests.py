@@ -21,6 +21,34 @@ def or_refusal(call, *args):
         return "ValueError"
 
 
+def ones_in_turn(draw):
+    """The draw, then again with each argument in turn 1 and the others as they were."""
+    return [tuple(draw), *((*draw[:place], 1, *draw[place + 1 :]) for place in range(len(draw)))]
+
+
+def negatives_refused(submission, name, good):
+    """Each argument in turn negative beside others that hide it: the next one negative too, then all others zero."""
+    call = getattr(submission, name)
+    for place in range(len(good)):
+        both, zeros = list(good), [0] * len(good)
+        both[(place + 1) % len(good)] *= -1
+        both[place] *= -1
+        zeros[place] = -1
+        for draw, beside in ((both, "so is another"), (zeros, "all others are zero")):
+            with raises(ValueError, says=f"{name}: argument number {place + 1} is negative, and {beside}"):
+                call(*draw)
+
+
+def nothing_or_refused(submission, name, good, silent):
+    """Sizes at zero of which the statement says nothing: the formula's value or a refusal."""
+    for place, expected in silent:
+        draw = list(good)
+        draw[place] = 0
+        found = or_refusal(getattr(submission, name), *draw)
+        says = f"{name} with argument number {place + 1} zero is {expected} bytes, if it is not refused"
+        check(found in (expected, "ValueError"), says, seen=found)
+
+
 ATTENTION = ((3, 90), (3, 60), (5, 130), (7, 5000))  # layers, heads, d_head, tokens
 
 
@@ -88,6 +116,17 @@ def test_no_tokens_and_no_layers_take_no_bytes(submission, rng):
         or_refusal(submission.gqa_cache_bytes, 0, heads, d_head, tokens),
     ]
     same(mine, [0, 0, 0, 0], says="zero tokens or zero layers is 0 bytes, no error")
+    for name in ("mha_cache_bytes", "gqa_cache_bytes"):
+        nothing_or_refused(submission, name, (layers, heads, d_head, tokens, 2), ((1, 0), (2, 0), (4, 0)))
+
+
+@part(1)
+@pytest.mark.parametrize("name", ["mha_cache_bytes", "gqa_cache_bytes"])
+def test_one_layer_head_number_token_or_byte_counts_like_many(submission, reference, rng, name):
+    draws = ones_in_turn((*sizes(rng, *ATTENTION), 4))
+    mine = [getattr(submission, name)(*draw) for draw in draws]
+    says = f"{name}, then with each argument in turn 1"
+    same(mine, [getattr(reference, name)(*draw) for draw in draws], says=says)
 
 
 @part(1)
@@ -111,7 +150,7 @@ def test_a_fleet_sized_cache_is_exact(submission, reference, rng):
 @pytest.mark.parametrize("place", range(5))
 def test_negative_multi_head_sizes_are_refused(submission, rng, place):
     draw = [*sizes(rng, *ATTENTION), 2]
-    draw[place] = -rng.integers(1, 50)
+    draw[place] = -1
     with raises(ValueError, says=f"argument number {place + 1} is negative"):
         submission.mha_cache_bytes(*draw)
 
@@ -120,7 +159,7 @@ def test_negative_multi_head_sizes_are_refused(submission, rng, place):
 @pytest.mark.parametrize("place", range(5))
 def test_negative_grouped_query_sizes_are_refused(submission, rng, place):
     draw = [*sizes(rng, *ATTENTION), 2]
-    draw[place] = -rng.integers(1, 50)
+    draw[place] = -1
     with raises(ValueError, says=f"argument number {place + 1} is negative"):
         submission.gqa_cache_bytes(*draw)
 
@@ -143,11 +182,7 @@ def test_a_dtype_given_by_name(submission, reference, rng, name):
 @part(1)
 @pytest.mark.parametrize("name", ["mha_cache_bytes", "gqa_cache_bytes"])
 def test_a_negative_size_does_not_hide_behind_another(submission, rng, name):
-    layers, heads, d_head, tokens = sizes(rng, *ATTENTION)
-    with raises(ValueError, says="two sizes are negative, whose product is positive"):
-        getattr(submission, name)(layers, -heads, d_head, -tokens)
-    with raises(ValueError, says="one size is negative, another is 0"):
-        getattr(submission, name)(layers, -heads, d_head, 0)
+    negatives_refused(submission, name, (*sizes(rng, *ATTENTION), 2))
 
 
 LATENT = ((3, 90), (100, 700), (11, 97), (7, 5000))  # layers, d_latent, d_rope, tokens
@@ -248,6 +283,33 @@ def test_nothing_cached_takes_no_bytes(submission, rng):
         or_refusal(submission.ssm_state_bytes, 0, latent, rope),
     ]
     same(mine, [0] * 5, says="zero tokens or zero layers is 0 bytes, no error")
+    nothing_or_refused(submission, "mla_cache_bytes", (layers, latent, rope, tokens, 2), ((4, 0),))
+    without = layers * rope * tokens * 2
+    nothing_or_refused(submission, "mla_cache_bytes", (layers, latent, rope, tokens, 2), ((1, without),))
+    nothing_or_refused(submission, "window_cache_bytes", (layers, 8, rope, 6, tokens, 2), ((1, 0), (2, 0), (5, 0)))
+    nothing_or_refused(submission, "ssm_state_bytes", (layers, latent, rope, 2), ((1, 0), (2, 0), (3, 0)))
+
+
+OTHERS = {  # part 2's arguments, drawn; the window is shorter than the sequence
+    "mla_cache_bytes": LATENT,
+    "window_cache_bytes": (*WINDOW, (5, 400), (500, 900)),
+    "ssm_state_bytes": STATE,
+}
+
+
+@part(2)
+@pytest.mark.parametrize("name", OTHERS)
+def test_one_of_anything_counts_like_many(submission, reference, rng, name):
+    draws = ones_in_turn((*sizes(rng, *OTHERS[name]), 4))
+    mine = [getattr(submission, name)(*draw) for draw in draws]
+    says = f"{name}, then with each argument in turn 1"
+    same(mine, [getattr(reference, name)(*draw) for draw in draws], says=says)
+
+
+@part(2)
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_negative_size_does_not_hide_behind_another_in_the_other_caches(submission, rng, name):
+    negatives_refused(submission, name, (*sizes(rng, *OTHERS[name]), 2))
 
 
 @part(2)
@@ -278,7 +340,7 @@ def test_large_caches_are_exact(submission, reference, rng):
 @pytest.mark.parametrize("place", range(5))
 def test_negative_latent_sizes_are_refused(submission, rng, place):
     draw = [*sizes(rng, *LATENT), 2]
-    draw[place] = -rng.integers(1, 50)
+    draw[place] = -1
     with raises(ValueError, says=f"argument number {place + 1} is negative"):
         submission.mla_cache_bytes(*draw)
 
@@ -287,7 +349,7 @@ def test_negative_latent_sizes_are_refused(submission, rng, place):
 @pytest.mark.parametrize("place", range(6))
 def test_negative_window_sizes_are_refused(submission, rng, place):
     draw = [*sizes(rng, *WINDOW), rng.integers(5, 400), rng.integers(5, 400), 2]
-    draw[place] = -rng.integers(1, 50)
+    draw[place] = -1
     with raises(ValueError, says=f"argument number {place + 1} is negative"):
         submission.window_cache_bytes(*draw)
 
@@ -296,7 +358,7 @@ def test_negative_window_sizes_are_refused(submission, rng, place):
 @pytest.mark.parametrize("place", range(4))
 def test_negative_state_sizes_are_refused(submission, rng, place):
     draw = [*sizes(rng, *STATE), 2]
-    draw[place] = -rng.integers(1, 50)
+    draw[place] = -1
     with raises(ValueError, says=f"argument number {place + 1} is negative"):
         submission.ssm_state_bytes(*draw)
 
@@ -308,6 +370,7 @@ def test_batch_counts_whole_sequences_beside_the_weights(submission, reference, 
         cache, fit = rng.integers(1000, 5_000_000), rng.integers(3, 200)
         weights = rng.integers(10 * cache, 40 * cache)
         draws.append((weights + fit * cache + int(fraction * cache), weights, cache))
+    draws += ones_in_turn(draws[-1])[1:]
     mine = [submission.max_batch(*draw) for draw in draws]
     same(mine, [reference.max_batch(*draw) for draw in draws], says="sequences that fit beside the weights")
 
@@ -369,6 +432,10 @@ def test_a_decode_step_reads_weights_and_cache_once(submission, reference, rng):
     mine = [float(submission.decode_tokens_per_second(*draw)) for draw in draws]
     expected = [reference.decode_tokens_per_second(*draw) for draw in draws]
     close(mine, expected, says="tokens per second of each sequence, memory bound")
+    for speed in (rng.uniform(0.3, 0.9), rng.uniform(0.01, 0.09), rng.uniform(0.001, 0.009)):
+        weights, cache = rng.integers(100, 900), rng.integers(100, 900)
+        mine = submission.decode_tokens_per_second(weights, cache, speed * (weights + cache))
+        close(mine, speed, says="a model on slow memory: less than one step a second")
 
 
 @part(3)
@@ -409,6 +476,7 @@ def test_crossover_rounds_up(submission, reference, rng):
     for remainder in (0, 1, -1, 0, 2, -2):  # the state is a whole number of tokens, or a little more, or a little less
         heads, d_head, tokens = rng.integers(3, 12), rng.integers(8, 70), rng.integers(5, 300)
         draws.append((tokens * 2 * heads * d_head + remainder, 1, heads, d_head))
+    draws += [(rng.integers(1, heads), d_head, heads, d_head), (1, rng.integers(2, 16), heads, d_head)]  # under a token
     mine = [submission.crossover_tokens(*draw) for draw in draws]
     same(
         mine,
@@ -420,6 +488,7 @@ def test_crossover_rounds_up(submission, reference, rng):
 @part(3)
 def test_crossover_of_random_layers(submission, reference, rng):
     draws = [sizes(rng, (500, 9000), (5, 200), (2, 16), (16, 150)) for _ in range(6)]
+    draws += ones_in_turn(draws[0])[1:]
     mine = [submission.crossover_tokens(*draw) for draw in draws]
     same(
         mine,
@@ -494,12 +563,6 @@ def test_a_window_of_nothing_keeps_nothing(submission, rng):
     same(kept, 0, says="a window of 0 tokens keeps 0 bytes")
 
 
-@part(2)
-def test_a_negative_window_does_not_hide_behind_no_tokens(submission, rng):
-    with raises(ValueError, says="a negative window and no tokens"):
-        submission.window_cache_bytes(3, 5, 7, -rng.integers(1, 9), 0)
-
-
 @part(3)
 def test_part_three_takes_its_arguments_by_name(submission, reference, rng):
     mine = submission.max_batch(hbm_bytes=1000, weight_bytes=rng.integers(1, 90), cache_bytes_per_sequence=100)
@@ -512,6 +575,20 @@ def test_part_three_takes_its_arguments_by_name(submission, reference, rng):
 
 
 @part(3)
-def test_a_negative_cache_does_not_hide_behind_weights_that_do_not_fit(submission, rng):
-    with raises(ValueError, says="weights that do not fit, and a negative cache"):
-        submission.max_batch(100, 200 + rng.integers(0, 9), -rng.integers(1, 9))
+@pytest.mark.parametrize("name", ["max_batch", "decode_tokens_per_second", "crossover_tokens"])
+def test_a_negative_argument_does_not_hide_behind_another(submission, rng, name):
+    good = {
+        "max_batch": (900 + rng.integers(1, 99), 400 + rng.integers(1, 99), 7),
+        "decode_tokens_per_second": (900 + rng.integers(1, 99), 400 + rng.integers(1, 99), 7 + rng.integers(1, 9)),
+        "crossover_tokens": sizes(rng, (500, 9000), (5, 200), (2, 16), (16, 150)),
+    }
+    negatives_refused(submission, name, good[name])
+    if name == "max_batch":
+        with raises(ValueError, says="weights that do not fit, and a negative cache"):
+            submission.max_batch(100, 200 + rng.integers(0, 9), -rng.integers(1, 9))
+    if name == "decode_tokens_per_second":
+        for place in range(3):
+            draw = [3.0, 5.0, 8.0]
+            draw[place] = -rng.uniform(0.1, 0.9)
+            with raises(ValueError, says=f"{name}: argument number {place + 1} is between -1 and 0"):
+                submission.decode_tokens_per_second(*draw)

@@ -4,6 +4,7 @@ Every result is compared with the reference, never with another result of the su
 one path does not make another path look wrong.
 """
 
+import pytest
 import torch
 
 SIZES = (20, 3, 6, 7, 4)  # d_model, n_heads, d_head, d_latent, d_rope
@@ -20,6 +21,20 @@ def same_gradients(mine, ref, names=None):
         if names is None or name in names:
             check(got.get(name) is not None, f"a gradient reaches {name}")
             close(got[name], gradient, says=f"the gradient of {name}", tol=1e-3)
+
+
+def saturated(ref, rng, past):
+    """x and a cache with scores so large that one key wins by far: y is then proportional to both.
+
+    The cache holds the first token's latent and key, larger, so that often a token sees none but very low scores.
+    """
+    for _ in range(200):
+        x = rng.normal(3, 6, 20, dtype=torch.float64) * 200
+        cache = tuple(plain(tensor[:, :1].repeat(1, past, 1)) * 1.5 for tensor in ref(x, use_cache=True)[1])
+        once, more = ref(x, cache)[0], ref(x * 1.01, tuple(tensor * 1.01 for tensor in cache))[0]
+        if (more - 1.01 * once).abs().max() < 1e-7 * once.abs().max():
+            break
+    return x, cache
 
 
 def random_cache(rng, length, sizes=SIZES, batch=2, dtype=torch.float32):
@@ -47,7 +62,7 @@ def test_forward_values_with_more_rotary_pairs(submission, reference, rng):
 
 @part(1)
 def test_forward_of_other_sizes(submission, reference, rng):
-    for sizes in ((10, 1, 4, 3, 2), (9, 4, 2, 16, 6), (8, 2, 5, 1, 2), (8, 3, 1, 5, 4)):
+    for sizes in ((10, 1, 4, 3, 2), (9, 4, 2, 16, 6), (8, 2, 5, 1, 2), (8, 3, 1, 5, 4), (6, 1, 2, 3, 64)):
         mine, ref = layers(submission, reference, sizes)
         x = rng.normal(2, 6, sizes[0]) * 1.5
         close(mine(x)[0], ref(x)[0], says=f"d_model, n_heads, d_head, d_latent, d_rope = {sizes}")
@@ -107,6 +122,13 @@ def test_forward_with_sharp_attention(submission, reference, rng):
     mine, ref = layers(submission, reference)
     x = rng.normal(2, 6, 20) * 25
     close(mine(x)[0], ref(x)[0], says="scores of several hundred", tol=5e-3)
+
+
+@part(1)
+def test_forward_with_very_large_scores(submission, reference, rng):
+    mine, ref = layers(submission, reference, dtype=torch.float64)
+    x, _ = saturated(ref, rng, 0)
+    close(mine(x)[0], ref(x)[0], says="inputs 200 times as large, in float64", tol=1e-5)
 
 
 @part(1)
@@ -183,7 +205,7 @@ def test_forward_follows_the_device_of_its_input(submission):
 def test_prefill_returns_latents_and_rotated_keys(submission, reference, rng):
     mine, ref = layers(submission, reference)
     x = rng.normal(2, 5, 20)
-    _, cache = mine(x, use_cache=True)
+    _, cache = mine(x, None, True)
     expected = ref(x, use_cache=True)[1]
     check(cache is not None, "use_cache=True returns a cache")
     shapes = tuple(tuple(tensor.shape) for tensor in cache)
@@ -203,6 +225,28 @@ def test_chunk_over_a_given_cache(submission, reference, rng):
     for length in (3, 2):
         cache = random_cache(rng, length)
         close(mine(x, cache)[0], ref(x, cache)[0], says=f"three new tokens over a cache of {length}")
+
+
+@part(2)
+@pytest.mark.parametrize(
+    "sizes, batch, learning", [(SIZES, 1, True), ((10, 1, 4, 3, 2), 2, True), ((20, 3, 4, 7, 6), 3, False)]
+)
+def test_as_many_positions_are_split_otherwise(submission, reference, rng, sizes, batch, learning):
+    mine, ref = layers(submission, reference, sizes)
+    mine.train(learning)
+    with torch.set_grad_enabled(learning):
+        for past, T in ((4, 1), (2, 3), (1, 4), (5, 2)):
+            cache, x = random_cache(rng, past, sizes, batch), rng.normal(batch, T, sizes[0]) * 1.5
+            says = f"tokens over a cache of {past}, {batch} sequences, d_model, n_heads, d_head, d_latent, d_rope ="
+            close(mine(x, cache)[0], ref(x, cache)[0], says=f"{T} {says} {sizes}")
+
+
+@part(2)
+def test_chunk_with_very_large_scores(submission, reference, rng):
+    mine, ref = layers(submission, reference, dtype=torch.float64)
+    x, cache = saturated(ref, rng, 2)
+    says = "six tokens over a cache of two, inputs 200 times as large, in float64"
+    close(mine(x, cache)[0], ref(x, cache)[0], says=says, tol=1e-5)
 
 
 @part(2)
@@ -299,8 +343,10 @@ def test_gradients_through_the_cache(submission, reference, rng):
 
 
 @part(2)
-def test_gradients_reach_a_given_cache(submission, reference, rng):
+@pytest.mark.parametrize("training", [True, False])
+def test_gradients_reach_a_given_cache(submission, reference, rng, training):
     mine, ref = layers(submission, reference)
+    mine.train(training)
     given, x, w = random_cache(rng, 5), rng.normal(2, 3, 20), rng.normal(2, 3, 20)
     slopes = []
     for layer in (mine, ref):
@@ -370,6 +416,8 @@ def test_numbers_in_the_cache_per_token(submission, rng):
     sizes = [(8, rng.integers(2, 5), rng.integers(2, 9), rng.integers(3, 20), 2 * rng.integers(1, 6)) for _ in range(4)]
     counts = [submission.MultiHeadLatentAttention(*size).cache_numbers_per_token() for size in sizes]
     same(counts, [size[3] + size[4] for size in sizes], says=f"cached numbers per token for {sizes}")
+    wide = submission.MultiHeadLatentAttention(4, 1, 2, 600, 2).cache_numbers_per_token()
+    same(wide, 602, says="a latent wider than DeepSeek-V2's: d_latent = 600, d_rope = 2")
     deepseek = submission.MultiHeadLatentAttention(4, 3, 128, 512, 64).cache_numbers_per_token()
     same(deepseek, 576, says="the widths of DeepSeek-V2: d_latent = 512, d_rope = 64")
 
@@ -388,7 +436,13 @@ def test_decode_equals_forward_on_a_given_cache(submission, reference, rng):
 
 @part(3)
 def test_decode_of_other_sizes(submission, reference, rng):
-    cases = (((10, 3, 4, 3, 2), 1), ((9, 1, 5, 4, 6), 2), ((8, 3, 1, 5, 2), 2), ((8, 2, 5, 1, 4), 2))
+    cases = (
+        ((10, 3, 4, 3, 2), 1),
+        ((9, 1, 5, 4, 6), 2),
+        ((8, 3, 1, 5, 2), 2),
+        ((8, 2, 5, 1, 4), 2),
+        ((7, 2, 6, 6, 4), 2),
+    )
     for sizes, batch in cases:
         mine, ref = layers(submission, reference, sizes)
         cache = random_cache(rng, rng.integers(4, 9), sizes, batch)
@@ -402,7 +456,7 @@ def test_decode_returns_the_extended_cache(submission, reference, rng):
     mine, ref = layers(submission, reference)
     cache = random_cache(rng, rng.integers(4, 9))
     x = rng.normal(2, 1, 20) * 1.5
-    _, extended = mine.decode(x, cache)
+    _, extended = mine.decode(x_t=x, cache=cache)
     expected = ref(x, cache, use_cache=True)[1]
     close(extended[0], expected[0], says="old and new latents")
     close(extended[1], expected[1], says="old keys as they were, the new one rotated at its position")
@@ -478,12 +532,13 @@ def test_decode_gradients_in_evaluation(submission, reference, rng):
     given, x, w = random_cache(rng, 5), rng.normal(2, 1, 20) * 1.5, rng.normal(2, 1, 20)
     slopes = []
     for step in (mine.decode, ref.decode):
-        token = plain(x).requires_grad_()
-        y = step(token, given)[0]
+        token, latent, key = (plain(tensor).requires_grad_() for tensor in (x, *given))
+        y = step(token, (latent, key))[0]
         check(y.requires_grad, "decode carries gradients in evaluation mode too: eval() is not no_grad()")
         (y * w).sum().backward()
-        slopes.append(token.grad)
-    close(slopes[0], slopes[1], says="the gradient of the token, in evaluation mode", tol=1e-3)
+        slopes.append((token.grad, latent.grad, key.grad))
+    check(all(slope is not None for slope in slopes[0]), "gradients reach token and cache in evaluation mode too")
+    close(slopes[0], slopes[1], says="the gradients of token, latent and key, in evaluation mode", tol=1e-3)
 
 
 @part(3)
@@ -498,6 +553,10 @@ def test_without_gradients_too(submission, reference, rng):
             expected = ref(token, cache, use_cache=True)
             close(mine(token, cache, use_cache=True), expected, says=f"a forward {says}")
             same(mine(token, cache)[1], None, says="no cache is returned unless it is asked for, under no_grad too")
+        for batch in (2, 1):  # as long as the cache that was returned last, and not that one
+            token, cache = rng.normal(batch, 1, 20) * 1.5, random_cache(rng, 6, batch=batch)
+            says = f"a decode step under no_grad, {batch} sequences over another cache"
+            close(mine.decode(token, cache), ref.decode(token, cache), says=says)
 
 
 @part(3)

@@ -157,6 +157,9 @@ def test_router_weights_indices_and_probabilities(submission, reference, rng):
 def test_router_with_three_of_seven_experts(submission, reference, rng):
     mine, ref, x = routed(submission, reference, rng, 17, 19, 7, 3)
     same_routing(mine(x), ref(x), 7, "three of seven experts")
+    named = submission.TopKRouter(d_model=19, n_experts=7, k=3)
+    named.load_state_dict(ref.state_dict())
+    same_routing(named(x), ref(x), 7, "sizes given by name")
 
 
 @part(1)
@@ -196,21 +199,27 @@ def test_router_in_eval_mode(submission, reference, rng):
     mine, ref, x = routed(submission, reference, rng, 10, 11, 6, 2)
     mine.eval()
     same_routing(mine(x), ref(x), 6, "in eval mode")
+    with torch.no_grad():
+        same_routing(mine(x), ref(x), 6, "in eval mode under no_grad")
+        rolled = {name: tensor.roll(1, 0) for name, tensor in ref.state_dict().items()}  # the same gaps, other experts
+        mine.load_state_dict(rolled), ref.load_state_dict(rolled)
+        same_routing(mine(x), ref(x), 6, "in eval mode, the gate loaded anew")
 
 
 @part(1)
 def test_gradients_of_the_weights_reach_gate_and_tokens(submission, reference, rng):
-    mine, ref, x = routed(submission, reference, rng, 10, 11, 5, 2)
-    pull_on = rng.normal(10, 5)
-    both = []
-    for router in (mine, ref):
-        leaf = x.clone().requires_grad_()
-        weights, indices, _ = router(leaf)
-        pull((dense_weights(weights, indices, 5) * pull_on).sum(), "a loss on the weights")
-        check(leaf.grad is not None, "a loss on the weights reaches the tokens")
-        both.append(leaf.grad)
-    close(both[0], both[1], says="gradient of the tokens from the weights")
-    same_gradients(mine, ref, "from the weights")
+    for k in (2, 5):
+        mine, ref, x = routed(submission, reference, rng, 10, 11, 5, k)
+        pull_on = rng.normal(10, 5)
+        both = []
+        for router in (mine, ref):
+            leaf = x.clone().requires_grad_()
+            weights, indices, _ = router(leaf)
+            pull((dense_weights(weights, indices, 5) * pull_on).sum(), f"k = {k} of 5: a loss on the weights")
+            check(leaf.grad is not None, f"k = {k} of 5: a loss on the weights reaches the tokens")
+            both.append(leaf.grad)
+        close(both[0], both[1], says=f"k = {k} of 5: gradient of the tokens from the weights")
+        same_gradients(mine, ref, f"k = {k} of 5: from the weights")
 
 
 @part(1)
@@ -265,8 +274,9 @@ def test_router_in_half_precision(submission, reference, rng):
 
 @part(1)
 def test_router_in_double_precision(submission, reference, rng):
-    mine, ref, x = routed(submission, reference, rng, 9, 11, 5, 2, dtype=torch.float64)
-    same_routing(mine(x), ref(x), 5, "float64 tokens")
+    for d, n_experts, k in ((11, 5, 2), (71, 70, 3)):
+        mine, ref, x = routed(submission, reference, rng, 9, d, n_experts, k, dtype=torch.float64)
+        same_routing(mine(x), ref(x), n_experts, f"float64 tokens, {n_experts} experts")
 
 
 @part(1)
@@ -363,21 +373,24 @@ def test_loss_ignores_the_order_of_a_tokens_experts(submission, reference, rng):
 
 @part(2)
 def test_loss_of_a_single_token(submission, reference, rng):
-    probs, indices = random_probs(rng, 1, 6), draw_choices(rng, 1, 6, 2)
-    close(submission.load_balancing_loss(probs, indices), reference.load_balancing_loss(probs, indices), says="N = 1")
+    for n_experts in (6, 70):
+        probs, indices = random_probs(rng, 1, n_experts), draw_choices(rng, 1, n_experts, 2)
+        mine = submission.load_balancing_loss(probs=probs, indices=indices)
+        close(mine, reference.load_balancing_loss(probs, indices), says=f"N = 1, {n_experts} experts")
 
 
 @part(2)
 def test_gradient_goes_through_the_mean_probability(submission, reference, rng):
-    probs = random_probs(rng, 12, 5)
-    indices = crowd(rng, draw_choices(rng, 12, 5, 2), rng.integers(0, 5), 10)
-    both = []
-    for loss in (submission.load_balancing_loss, reference.load_balancing_loss):
-        leaf = probs.clone().requires_grad_()
-        pull(loss(leaf, indices), "the balance loss")
-        check(leaf.grad is not None, "the balance loss reaches the probabilities")
-        both.append(leaf.grad)
-    close(both[0], both[1], says="gradient of the probabilities: E f_i / N")
+    for n_tokens, k, dtype in ((12, 2, torch.float32), (11, 1, torch.bfloat16), (9, 3, torch.float64), (1, 5, None)):
+        probs = random_probs(rng, n_tokens, 5, dtype or torch.float32)
+        indices = crowd(rng, draw_choices(rng, n_tokens, 5, k), rng.integers(0, 5), n_tokens - 2)
+        both, says = [], f"{n_tokens} tokens, k = {k} of 5"
+        for loss in (submission.load_balancing_loss, reference.load_balancing_loss):
+            leaf = probs.clone().requires_grad_()
+            pull(loss(leaf, indices), f"{says}: the balance loss")
+            check(leaf.grad is not None, f"{says}: the balance loss reaches the probabilities")
+            both.append(leaf.grad)
+        close(both[0], both[1], says=f"{says}: gradient of the probabilities, E f_i / N", trivial_ok=k == 5)
 
 
 @part(2)
@@ -457,7 +470,7 @@ def test_expert_is_a_silu_mlp(submission, reference, rng):
 
 @part(3)
 def test_expert_gradients(submission, reference, rng):
-    mine, ref = pair(submission.Expert, reference.Expert, 7, 10)
+    mine, ref = pair(submission.Expert, reference.Expert, d_model=7, d_ff=10)
     x, direction = rng.normal(6, 7), rng.normal(6, 7)
     both = []
     for expert in (mine, ref):
@@ -492,7 +505,7 @@ def test_a_layer_of_one_expert(submission, reference, rng):
 
 @part(3)
 def test_a_layer_of_many_experts(submission, reference, rng):
-    mine, ref = pair(submission.MoELayer, reference.MoELayer, 41, 3, 37, k=2)
+    mine, ref = pair(submission.MoELayer, reference.MoELayer, d_model=41, d_ff=3, n_experts=37, k=2)
     choices = draw_choices(rng, 30, 37, 2)
     choices[:6, 0] = 36  # the last one too
     choices[:6, 1] %= 36
@@ -519,19 +532,25 @@ def test_an_expert_with_little_weight_is_run_as_well(submission, reference, rng)
     mine, ref = pair(submission.MoELayer, reference.MoELayer, 11, 6, 5, k=3)
     choices = draw_choices(rng, 14, 5, 3)
     x = tokens_for(rng, ref.router.gate, logits_for(rng, choices, 5, step=2.5)).view(2, 7, 11)
-    same_result(mine(x), ref(x), "third choices that weigh less than a hundredth")
-    same_usage(mine, ref, "third choices that weigh less than a hundredth")
+    for says in ("third choices that weigh less than a hundredth", "third choices of little weight, in eval mode"):
+        same_result(mine(x), ref(x), says)
+        same_usage(mine, ref, says)
+        mine.eval()
 
 
 @part(3)
 def test_all_experts_chosen_is_the_dense_weighted_sum(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_experts=4, k=4)
+    flat, direction = x.reshape(-1, 11), rng.normal(*x.shape)
     y, aux = mine(x)
-    flat = x.reshape(-1, 11)
     probs = torch.softmax(ref.router.gate(flat), dim=-1)
     outputs = torch.stack([expert(flat) for expert in ref.experts], dim=1)  # (N, E, d)
     close(y, (probs[..., None] * outputs).sum(dim=1).view_as(x), says="k = E: the probability-weighted sum of experts")
     close(aux, torch.tensor(1.0), says="k = E: every expert is used alike")
+    for layer in (mine, ref):
+        pull((layer(x)[0] * direction).sum(), "k = E: y")
+    same_gradients(mine, ref, "k = E: from y")
+    same_usage(mine, ref, "k = E: usage")
 
 
 @part(3)
@@ -539,6 +558,19 @@ def test_layer_on_a_single_token(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, shape=(1, 1))
     same_result(mine(x), ref(x), "one token")
     same_usage(mine, ref, "one token uses k experts once")
+    direction = rng.normal(1, 1, 11)
+    for layer in (mine, ref):
+        y, aux = layer(x)
+        pull((y * direction).sum() + 3 * aux, "y and aux of one token")
+    same_gradients(mine, ref, "from y and aux of one token")
+
+
+@part(3)
+def test_a_batch_of_thousands_of_tokens(submission, reference, rng):
+    mine, ref = pair(submission.MoELayer, reference.MoELayer, 5, 3, 2)  # k = E: no choice that noise could flip
+    x = rng.normal(3, 700, 5)
+    close(mine(x)[0], ref(x)[0], says="2100 tokens: y")
+    same_usage(mine, ref, "2100 tokens: usage")
 
 
 @part(3)
@@ -648,6 +680,9 @@ def test_layer_in_eval_mode(submission, reference, rng):
     check(leaves[0].grad is not None, "y reaches x in eval mode")
     close(leaves[0].grad, leaves[1].grad, says="gradient of x from y in eval mode")
     same_gradients(mine, ref, "from y in eval mode")
+    for layer in (mine, ref):
+        pull(layer(x)[1], "aux in eval mode")
+    same_gradients(mine, ref, "from y and aux in eval mode")
 
 
 @part(3)
@@ -668,6 +703,11 @@ def test_layer_without_gradients(submission, reference, rng):
         same_usage(mine, ref, "usage under no_grad")
         other = x.flip(1)
         same_result(mine(other), ref(other), "under no_grad, after other tokens")
+        mine.eval()
+        same_result(mine(x), ref(x), "in eval mode under no_grad")
+        rolled = {name: tensor.roll(1, 0) for name, tensor in ref.state_dict().items()}  # the same gaps, other experts
+        mine.load_state_dict(rolled), ref.load_state_dict(rolled)
+        same_result(mine(x), ref(x), "under no_grad, all weights loaded anew")
 
 
 @part(3)
@@ -777,7 +817,7 @@ def test_capacity_under_a_factor_above_one(submission, reference, rng):
     close(mine(x)[0], ref(x)[0], says="ceil(1.5 * 5 * 2 / 4) = 4 tokens: y")
     same_usage(mine, ref, "ceil(1.5 * 5 * 2 / 4) = 4 tokens: usage")
     choices = rng.permutation(8)[:2].expand(12, 2).contiguous()
-    mine, ref, x = build(submission, reference, rng, shape=(2, 6), n_experts=8, choices=choices, capacity_factor=2.0)
+    mine, ref, x = build(submission, reference, rng, shape=(2, 6), n_experts=8, choices=choices, capacity_factor=2)
     close(mine(x)[0], ref(x)[0], says="2 * 12 * 2 / 8 = 6 tokens: y")
     same_usage(mine, ref, "2 * 12 * 2 / 8 = 6 tokens: usage")
 
@@ -826,14 +866,15 @@ def test_a_token_that_lost_one_slot_keeps_the_other_as_it_was(submission, refere
 
 @part(4)
 def test_capacity_with_one_expert_per_token(submission, reference, rng):
-    choices = torch.full((12, 1), rng.integers(0, 4))
-    mine, ref, x = build(
-        submission, reference, rng, shape=(3, 4), n_experts=4, k=1, choices=choices, capacity_factor=1.25
-    )
-    y, expected = mine(x)[0].reshape(12, 11), ref(x)[0]
-    same_usage(mine, ref, "all on one expert, capacity 4: usage")
-    close(y[:4], expected.reshape(12, 11)[:4], says="all on one expert, capacity 4: the first four tokens")
-    close(y[4:], torch.zeros(8, 11), says="all on one expert, capacity 4: the rest is dropped", trivial_ok=True)
+    for n_experts in (4, 1):
+        choices = torch.full((12, 1), rng.integers(0, n_experts))
+        options = {"n_experts": n_experts, "k": 1, "choices": choices, "capacity_factor": 0.3125 * n_experts}
+        mine, ref, x = build(submission, reference, rng, shape=(3, 4), **options)
+        y, expected = mine(x)[0].reshape(12, 11), ref(x)[0]
+        says = f"all on one of {n_experts}, capacity 4"
+        same_usage(mine, ref, f"{says}: usage")
+        close(y[:4], expected.reshape(12, 11)[:4], says=f"{says}: the first four tokens")
+        close(y[4:], torch.zeros(8, 11), says=f"{says}: the rest is dropped", trivial_ok=True)
 
 
 @part(4)
@@ -891,6 +932,9 @@ def test_one_shared_expert(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_shared=1)
     same_result(mine(x), ref(x), "one shared expert")
     same_usage(mine, ref, "shared experts are not counted")
+    for says in ("one shared expert, one token", "one shared expert, one token in eval mode"):
+        same_result(mine(x[1:, 2:3]), ref(x[1:, 2:3]), says)
+        mine.eval()
 
 
 @part(4)
@@ -910,19 +954,21 @@ def test_shared_experts_see_dropped_tokens_too(submission, reference, rng):
 def test_gradients_of_shared_experts(submission, reference, rng):
     mine, ref, x = build(submission, reference, rng, n_shared=3)
     direction = rng.normal(*x.shape)
-    both = []
-    for layer in (mine, ref):
-        leaf = x.clone().requires_grad_()
-        pull((layer(leaf)[0] * direction).sum(), "y with shared experts")
-        both.append(leaf.grad)
-    check(both[0] is not None, "y with shared experts reaches x")
-    close(both[0], both[1], says="gradient of x with shared experts")
-    same_gradients(mine, ref, "with shared experts")
+    for says in ("with shared experts", "with shared experts, and once more in eval mode"):
+        both = []
+        for layer in (mine, ref):
+            leaf = x.clone().requires_grad_()
+            pull((layer(leaf)[0] * direction).sum(), f"y {says}")
+            both.append(leaf.grad)
+        check(both[0] is not None, f"y {says} reaches x")
+        close(both[0], both[1], says=f"gradient of x {says}")
+        same_gradients(mine, ref, says)
+        mine.eval()
 
 
 @part(4)
 def test_capacity_and_shared_experts_in_other_dtypes(submission, reference, rng):
-    for dtype in (torch.float64, torch.bfloat16):
-        mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 5, 0.5, 12, dtype=dtype, n_shared=1)
+    for dtype, n_shared in ((torch.float64, 4), (torch.bfloat16, 1)):
+        mine, ref, x, _, _ = contested_layer(submission, reference, rng, 3, 5, 0.5, 12, dtype=dtype, n_shared=n_shared)
         same_result(mine(x), ref(x), f"a {dtype} layer")
         same_usage(mine, ref, f"usage of a {dtype} layer")

@@ -46,7 +46,7 @@ def test_angles_with_another_base(submission, reference, rng):
     positions, dim = places(6, start=rng.integers(1, 4)), 8
     for base in (rng.choice((100.0, 500000.0)), rng.choice((1.5, 1234.5, 2.75))):
         close(
-            submission.rope_angles(positions, dim, base),
+            submission.rope_angles(positions=positions, dim=dim, base=base),
             reference.rope_angles(positions, dim, base),
             says=f"angles for base = {base:g}",
         )
@@ -87,13 +87,14 @@ def test_rotation_with_any_leading_axes(submission, reference, rng):
 
 @part(1)
 def test_rotation_with_as_many_heads_as_rows(submission, reference, rng):
-    x = rng.normal(5, 5, 5, 6)
-    positions = places(5).to(x.device)
-    close(
-        submission.apply_rope(x, positions),
-        reference.apply_rope(x, positions),
-        says="x is (5, 5, 5, 6): positions belong to axis -2, whatever sizes the others have",
-    )
+    for shape in ((5, 5, 5, 6), (4, 4, 4, 4, 6), (6, 6, 6), (4, 4)):
+        x = rng.normal(*shape)
+        positions = places(shape[-2]).to(x.device)
+        close(
+            submission.apply_rope(x, positions),
+            reference.apply_rope(x, positions),
+            says=f"x is {shape}: positions belong to axis -2, whatever sizes the others have",
+        )
 
 
 @part(1)
@@ -102,7 +103,7 @@ def test_rotation_with_another_base(submission, reference, rng):
     x = rng.normal(2, 6, 8)
     positions = places(6, start=3).to(x.device)
     close(
-        submission.apply_rope(x, positions, base=base),
+        submission.apply_rope(x=x, positions=positions, base=base),
         reference.apply_rope(x, positions, base),
         says=f"rotation for base = {base:g}",
     )
@@ -129,13 +130,14 @@ def test_scores_depend_on_the_distance_alone(submission, reference, rng):
 
 @part(1)
 def test_gradient_reaches_the_rotated_tensor(submission, reference, rng):
-    x = rng.normal(2, 5, 6)
-    mine, ref, w = plain(x).requires_grad_(), plain(x).requires_grad_(), rng.normal(2, 5, 6)
-    positions = places(5, start=1).to(x.device)
-    (submission.apply_rope(mine, positions) * w).sum().backward()
-    (reference.apply_rope(ref, positions) * w).sum().backward()
-    check(mine.grad is not None, "a gradient reaches x")
-    close(mine.grad, ref.grad, says="the gradient is rotated back")
+    for shape in ((2, 5, 6), (2, 3, 4, 6), (5, 8), (2, 1, 6)):
+        x = rng.normal(*shape)
+        mine, ref, w = plain(x).requires_grad_(), plain(x).requires_grad_(), rng.normal(*shape)
+        positions = places(shape[-2], start=1).to(x.device)
+        (submission.apply_rope(mine, positions) * w).sum().backward()
+        (reference.apply_rope(ref, positions) * w).sum().backward()
+        check(mine.grad is not None, f"a gradient reaches x of shape {shape}")
+        close(mine.grad, ref.grad, says=f"the gradient is rotated back, x of shape {shape}")
 
 
 @part(1)
@@ -191,9 +193,26 @@ def test_positions_in_any_order(submission, reference, rng):
 
 
 @part(2)
+def test_gradient_in_other_dtypes(submission, reference, rng):
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        x, w = rng.normal(2, 5, 6, dtype=dtype), rng.normal(2, 5, 6, dtype=dtype)
+        mine, ref, positions = plain(x).requires_grad_(), plain(x).requires_grad_(), places(5, start=3).to(x.device)
+        (submission.apply_rope(mine, positions) * w).sum().backward()
+        (reference.apply_rope(ref, positions) * w).sum().backward()
+        check(mine.grad is not None, f"a gradient reaches x in {dtype}")
+        close(mine.grad, ref.grad, says=f"the gradient of x in {dtype}", tol=1e-5 if dtype == torch.float64 else 6e-2)
+
+
+@part(2)
+def test_positions_with_gaps_in_memory(submission, reference, rng):
+    x, positions = rng.normal(2, 5, 6), rng.permutation(20)[1::4]
+    close(submission.apply_rope(x, positions), reference.apply_rope(x, positions), says="positions are every 4th entry")
+
+
+@part(2)
 def test_fractional_positions(submission, reference, rng):
-    for dtype in (torch.float32, torch.float64):
-        positions = rng.uniform(0.0, 9.0, 5, dtype=dtype)
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        positions = torch.cat([rng.uniform(0.25, 9.0, 5, dtype=dtype), rng.uniform(0.002, 0.008, 2, dtype=dtype)])
         close(
             submission.rope_angles(positions, 6),
             reference.rope_angles(positions, 6),
@@ -212,7 +231,7 @@ def test_fractional_positions_rotate(submission, reference, rng):
 @part(2)
 def test_angles_are_float32_for_positions_of_any_dtype(submission, reference, rng):
     for dtype in (torch.int32, torch.int16, torch.int8, torch.uint8, torch.float64, torch.float16, torch.bfloat16):
-        positions = places(5, start=rng.integers(1, 90)).to(dtype)
+        positions = torch.cat([places(5, start=rng.integers(1, 90)), rng.integers(100, 128, 9).cpu()]).to(dtype)
         mine = submission.rope_angles(positions, 6)
         check(
             all(part_.dtype == torch.float32 for part_ in mine),
@@ -358,7 +377,7 @@ def test_rows_move_within_their_heads(submission, reference, rng):
 @part(3)
 def test_rows_of_the_worked_example(submission):
     rows = torch.arange(8.0)[:, None].repeat(1, 3) + torch.tensor([0.0, 0.25, 0.5])
-    moved = submission.interleaved_to_half_split(rows, 2)
+    moved = submission.interleaved_to_half_split(weight=rows, n_heads=2)
     close(moved, rows[[0, 2, 1, 3, 4, 6, 5, 7]], says="two heads of width 4")
     one = submission.interleaved_to_half_split(rows[:6], 1)
     close(one, rows[[0, 2, 4, 1, 3, 5]], says="one head of width 6")

@@ -43,6 +43,9 @@ def test_chinchilla_s_twenty_tokens_per_parameter(submission, rng):
     n_params = magnitude(rng, 7, 11)
     mine = [float(submission.tokens_for(70 * 10**9)), float(submission.tokens_for(n_params))]
     close(mine, [1.4e12, 20 * n_params], says="20 tokens for each parameter unless told otherwise", tol=TOL)
+    many = rng.integers(10**18, 9 * 10**18)
+    tokens = float(submission.tokens_for(many, 30))
+    close(tokens, 30.0 * many, says="more tokens than fit into 64 bits, from ints", tol=TOL)
 
 
 @part(1)
@@ -95,6 +98,7 @@ def test_kaplan_allocation_grows_from_the_reference(submission, reference, rng):
     for growth in (rng.uniform(3, 30), rng.uniform(0.01, 0.3), rng.uniform(1e3, 1e5)):
         compute_ref = magnitude(rng, 18, 22)
         draws.append((compute_ref * growth, magnitude(rng, 7, 10), compute_ref))
+    draws.append((compute_ref, magnitude(rng, 7, 10), compute_ref))  # the reference's own compute
     mine = [pair_of(submission.kaplan_allocation(*draw)) for draw in draws]
     close(mine, [reference.kaplan_allocation(*draw) for draw in draws], says="(N, D) by Kaplan's exponent", tol=TOL)
 
@@ -184,6 +188,7 @@ def constants(rng):
 @part(2)
 def test_parametric_loss_of_random_runs(submission, reference, rng):
     draws = [(magnitude(rng, 5, 8), magnitude(rng, 6, 9), *constants(rng)) for _ in range(4)]
+    draws += [(magnitude(rng, 13, 15), magnitude(rng, 14, 16), *constants(rng))]  # both terms are still to be seen
     mine = [float(submission.parametric_loss(*draw)) for draw in draws]
     close(mine, [reference.parametric_loss(*draw) for draw in draws], says="E + A / N^alpha + B / D^beta", tol=TOL)
 
@@ -200,6 +205,8 @@ def test_published_losses_of_chinchilla(submission):
 def test_whole_numbers_are_numbers(submission, reference):
     mine = float(submission.parametric_loss(10**9, 10**24, 2, 400, 410, 1, 2))
     close(mine, reference.parametric_loss(10**9, 10**24, 2, 400, 410, 1, 2), says="ints as arguments", tol=TOL)
+    mine = pair_of(submission.optimal_allocation(6 * 10**24, 400, 410, 1, 2))
+    close(mine, reference.optimal_allocation(6 * 10**24, 400, 410, 1, 2), says="ints as arguments", tol=TOL)
 
 
 @part(2)
@@ -222,6 +229,7 @@ def test_optimal_allocation_in_closed_form(submission, reference, rng):
     draws = [(magnitude(rng, 18, 26), *constants(rng)[1:]) for _ in range(4)]
     budget, A, B, alpha, beta = draws[0]
     draws += [(budget, 3 * A, B, alpha, beta), (budget, A, B, alpha, alpha)]  # other coefficients; equal exponents
+    draws += [(budget, A, B, 1 + beta, beta), (budget, A, B, alpha, 1 + beta)]  # an exponent above 1
     mine = [pair_of(submission.optimal_allocation(*draw)) for draw in draws]
     close(mine, [reference.optimal_allocation(*draw) for draw in draws], says="(N, D) of the lowest loss", tol=TOL)
 
@@ -291,6 +299,9 @@ def test_noisy_points_are_fitted_by_least_squares_of_the_logs(submission, refere
         _, _, x, y = law(rng, rng.integers(6, 12), 0.8, sign)
         says = "least squares of log y on log x, every point with the same weight"
         close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+    y = y[1:] + y[:1]
+    says = "the same x with other y: nothing is left of the fit before"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
 
 
 @part(3)
@@ -298,12 +309,15 @@ def test_many_points_all_count(submission, reference, rng):
     _, _, x, y = law(rng, rng.integers(150, 250), 0.8)
     says = f"{len(x)} points, every one with the same weight"
     close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+    y[x.index(max(x))] *= 1e4
+    says = "a point far away from all others has the same weight as they"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
 
 
 @part(3)
 def test_a_repeated_point_counts_twice(submission, reference, rng):
     _, _, x, y = law(rng, 5, 0.8)
-    x, y = [x[0], x[0], *x], [y[0], 3 * y[0], *y]
+    x, y = [x[0], x[0], *x, x[0]], [y[0], 3 * y[0], *y, 7 * y[0]]
     says = "points with the same x all count"
     close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
 
@@ -314,6 +328,26 @@ def test_two_points_are_enough(submission, rng):
     a, b = rng.uniform(2.0, 9.0), rng.uniform(0.3, 0.9)
     mine = pair_of(submission.fit_power_law([high, low], [a * high**b, a * low**b]))
     close(mine, (a, b), says="the line through two points", tol=TOL)
+    for b in (rng.uniform(0.01, 0.04), -rng.uniform(1.5, 3.0)):
+        mine = pair_of(submission.fit_power_law([low, high], [a * low**b, a * high**b]))
+        close(mine, (a, b), says="the line through two points, nearly flat or steep", tol=1e-4)
+
+
+@part(3)
+def test_two_x_close_together_are_two(submission, rng):
+    low = rng.uniform(50.0, 200.0)
+    a, b = rng.uniform(2.0, 9.0), rng.uniform(0.5, 0.9)
+    x = [low, low * 1.0005, low]
+    mine = pair_of(submission.fit_power_law(x, [a * value**b for value in x]))
+    close(mine, (a, b), says="two distinct x, a two-thousandth apart", tol=2e-2)
+
+
+@part(3)
+def test_a_one_counts_like_any_number(submission, reference, rng):
+    # Its logarithm is 0: nothing to skip.
+    x, y = [1, 2, 4, 9], [rng.uniform(3.0, 5.0), 1, rng.uniform(6.0, 9.0), rng.uniform(2.0, 9.0)]
+    says = "an x of 1 and a y of 1 are points like all others"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
 
 
 @part(3)
@@ -321,6 +355,9 @@ def test_small_numbers_are_numbers_too(submission, reference, rng):
     for low, says in ((-4, "x under 1, whose logarithms are negative"), (-14, "x of a billionth and less")):
         _, _, x, y = law(rng, rng.integers(6, 12), 0.8, low=low)
         close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=TOL)
+    x, y = [value * 1e12 for value in x], [value * 1e-15 / max(y) for value in y]
+    says = "y of a billionth of a billionth and less"
+    close(pair_of(submission.fit_power_law(x, y)), reference.fit_power_law(x, y), says=says, tol=1e-4)
 
 
 @part(3)
@@ -328,6 +365,9 @@ def test_a_flat_law_has_exponent_zero(submission, rng):
     a, count = rng.uniform(2.0, 9.0), rng.integers(3, 9)
     mine, b = pair_of(submission.fit_power_law([magnitude(rng, 1, 5) for _ in range(count)], [a] * count))
     close((mine, 1.0 + b), (a, 1.0), says="the same y everywhere: a is this y, b is 0", tol=TOL)
+    x, b = [magnitude(rng, 1, 5) for _ in range(count)], rng.uniform(0.001, 0.009)
+    mine = pair_of(submission.fit_power_law(x, [a * value**b for value in x]))
+    close(mine, (a, b), says="a law that is nearly flat: b is small and not 0", tol=1e-3)
 
 
 @part(3)

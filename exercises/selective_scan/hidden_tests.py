@@ -24,11 +24,17 @@ def gradients(call, arguments, weight):
     return [tensor.grad for tensor in own]
 
 
-def same_gradients(mine, right, where):
+def same_gradients(mine, right, where, tol=None):
     """Compare gradients of x, delta, A, B, C and D one by one."""
     for gradient, expected, name in zip(mine, right, ("x", "delta", "A", "B", "C", "D"), strict=True):
         check(gradient is not None, f"the gradient of {name} is missing: {where}")
-        close(gradient, expected, says=f"gradient of {name} {where}")
+        close(gradient, expected, says=f"gradient of {name} {where}", tol=tol)
+
+
+def rounded_gradients(reference, arguments, weight):
+    """The gradients through the scan in float64, rounded to the dtype of the arguments."""
+    found = gradients(reference.selective_scan, [tensor.double() for tensor in arguments], weight.double())
+    return [gradient.to(tensor.dtype) for gradient, tensor in zip(found, arguments, strict=True)]
 
 
 def strongly_decaying(rng, T):
@@ -178,6 +184,8 @@ def test_as_many_channels_as_states(submission, reference, rng):
 def test_one_channel_and_one_state(submission, reference, rng):
     args = inputs(rng, 2, 6, 1, 1)
     close(submission.selective_scan(*args), reference.selective_scan(*args), says="d = 1, N = 1")
+    args = inputs(rng, 37, 3, 1, 1)
+    close(submission.selective_scan(*args), reference.selective_scan(*args), says="d = 1, N = 1, a batch of 37")
 
 
 @part(1)
@@ -221,12 +229,16 @@ def test_scan_in_half_precision(submission, reference, rng, dtype):
     args = inputs(rng, 2, 6, 3, 4, dtype=dtype)
     right = reference.selective_scan(*(tensor.double() for tensor in args)).to(dtype)
     close(submission.selective_scan(*args), right, tol=0.15, says="y keeps x's 16-bit dtype")
+    w = rng.normal(2, 6, 3, dtype=dtype)
+    mine = gradients(submission.selective_scan, args, w)
+    same_gradients(mine, rounded_gradients(reference, args, w), f"in {dtype}", tol=0.15)
 
 
 @part(1)
 def test_scan_in_double_precision(submission, reference, rng):
-    args = inputs(rng, 2, 9, 3, 4, dtype=torch.float64)
-    close(submission.selective_scan(*args), reference.selective_scan(*args), says="float64 in, float64 out")
+    x, delta, A, B, C, D = inputs(rng, 2, 9, 3, 4, dtype=torch.float64)
+    y = submission.selective_scan(x=x, delta=delta, A=A, B=B, C=C, D=D)
+    close(y, reference.selective_scan(x, delta, A, B, C, D), says="float64 in, float64 out")
 
 
 @part(1)
@@ -324,6 +336,14 @@ def test_step_keeps_the_dtype(submission, reference, rng):
     mine.to(torch.bfloat16)
     y_t, _ = mine.step(x_t.to(torch.bfloat16), h.to(torch.bfloat16))
     close(y_t, ref.step(x_t, h)[0].to(torch.bfloat16), tol=0.2, says="the output of a step in bfloat16 is bfloat16")
+    w, slopes = rng.normal(2, 5, dtype=torch.float64), []
+    for module, dtype in ((mine, torch.bfloat16), (ref, torch.float64)):
+        own, state = (tensor.to(dtype).clone().requires_grad_() for tensor in (x_t, h))
+        (w.to(dtype) * module.step(own, state)[0]).sum().backward()
+        slopes.append((own.grad, state.grad))
+    check(all(slope is not None for slope in slopes[0]), "a step in bfloat16 passes gradients to x_t and to h")
+    right = tuple(slope.to(torch.bfloat16) for slope in slopes[1])
+    close(slopes[0], right, says="the gradients of x_t and h through a step in bfloat16", tol=0.2)
 
 
 @part(2)
@@ -366,12 +386,14 @@ def test_steps_equal_the_forward(submission, reference, rng):
 
 @part(2)
 def test_step_returns_the_next_state(submission, reference, rng):
-    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, 5, 3)
+    mine, ref = pair(submission.SelectiveSSM, reference.SelectiveSSM, d_model=5, d_state=3)
     x_t, h = rng.normal(2, 5), rng.normal(2, 5, 3)
-    y_t, state = mine.step(x_t, h)
+    y_t, state = mine.step(x_t, h=h)
     right_y, right_state = ref.step(x_t, h)
     close(state, right_state, says="the state after one step from a given state")
     close(y_t, right_y, says="the output of one step from a given state")
+    x_t, h = rng.normal(5, 2).t(), rng.normal(3, 5, 2).permute(2, 1, 0)
+    close(mine.step(x_t, h), ref.step(x_t, h), says="a step whose token and state are not contiguous")
 
 
 @part(2)
@@ -492,6 +514,13 @@ def test_module_in_half_precision(submission, reference, rng):
     x = rng.normal(2, 5, 5, dtype=torch.bfloat16)
     right = ref.double()(x.double()).to(torch.bfloat16)
     close(mine(x), right, tol=0.2, says="a bfloat16 module keeps the dtype")
+    w, slopes = rng.normal(2, 5, 5, dtype=torch.bfloat16), []
+    for module, dtype in ((mine, torch.bfloat16), (ref, torch.float64)):
+        own = x.to(dtype).clone().requires_grad_()
+        (w.to(dtype) * module(own)).sum().backward()
+        slopes.append(own.grad)
+    check(slopes[0] is not None, "a gradient reaches x in a bfloat16 module")
+    close(slopes[0], slopes[1].to(torch.bfloat16), says="the gradient of x in a bfloat16 module", tol=0.2)
 
 
 @part(2)
@@ -583,6 +612,23 @@ def test_many_chunks_of_an_odd_number(submission, reference, rng):
     with torch.no_grad():
         right = reference.selective_scan(*args)
         close(submission.chunked_selective_scan(*args, 3), right, says="67 steps in chunks of 3, under no_grad")
+
+
+@part(3)
+def test_more_than_a_hundred_chunks_of_one_step(submission, reference, rng):
+    args = inputs(rng, 1, 131, 1, 2, slow=0.005, fast=0.05)
+    right = reference.selective_scan(*args)
+    close(submission.chunked_selective_scan(*args, 1), right, says="131 steps in chunks of 1")
+
+
+@part(3)
+def test_a_second_chunked_scan_knows_nothing_of_the_first(submission, reference, rng):
+    with torch.no_grad():
+        for which in ("first", "second", "third"):
+            args = inputs(rng, 2, 9, 3, 4, slow=0.05, fast=0.6)
+            y = submission.chunked_selective_scan(*args, chunk=4)
+            says = f"the {which} of three scans of one shape and other numbers, under no_grad"
+            close(y, reference.selective_scan(*args), says=says)
 
 
 @part(3)
@@ -678,6 +724,9 @@ def test_chunked_scan_in_half_precision(submission, reference, rng, dtype):
     args = inputs(rng, 2, 7, 3, 4, dtype=dtype)
     right = reference.selective_scan(*(tensor.double() for tensor in args)).to(dtype)
     close(submission.chunked_selective_scan(*args, 3), right, tol=0.15, says="y keeps x's 16-bit dtype")
+    w = rng.normal(2, 7, 3, dtype=dtype)
+    mine = gradients(lambda *own: submission.chunked_selective_scan(*own, 3), args, w)
+    same_gradients(mine, rounded_gradients(reference, args, w), f"in {dtype}, in chunks of 3", tol=0.15)
 
 
 @part(3)
@@ -690,7 +739,7 @@ def test_chunked_scan_in_double_precision(submission, reference, rng):
 def test_chunked_scan_takes_strided_arguments(submission, reference, rng):
     x, delta, A, B, C, D = inputs(rng, 2, 8, 3, 4)
     args = (x.transpose(0, 1).contiguous().transpose(0, 1), delta, A.t().contiguous().t(), B[:, :, :], C, D)
-    args = (*args[:3], torch.stack([B, C], -1)[..., 0], torch.stack([B, C], -1)[..., 1], D)
+    args = (*args[:3], torch.stack([B, C], -1)[..., 0], C.transpose(0, 1).contiguous().transpose(0, 1), D)
     close(
         submission.chunked_selective_scan(*args, 3),
         reference.selective_scan(*args),

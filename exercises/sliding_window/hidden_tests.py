@@ -7,11 +7,11 @@ import torch
 
 
 def random_mask(rng, n_queries, n_keys):
-    """A bool mask in which every query has a visible and a blocked key; above the diagonal too."""
+    """A bool mask in which every query has a visible and a blocked key, one has several; above the diagonal too."""
     while True:
         mask = rng.uniform(0.0, 1.0, n_queries, n_keys) < 0.5
         counts = mask.sum(dim=1)
-        if bool((counts > 0).all() and (counts < n_keys).all() and mask.triu(1).any()):
+        if bool((counts > 0).all() and (counts < n_keys).all() and counts.max() > 1 and mask.triu(1).any()):
             return mask
 
 
@@ -81,8 +81,9 @@ def test_window_mask_of_every_small_size(submission, reference):
 
 @part(1)
 def test_window_of_zero_is_refused(submission, rng):
-    with raises(ValueError, says="window = 0"):
-        submission.sliding_window_mask(rng.integers(3, 9), 0)
+    for T in (rng.integers(3, 9), 0):
+        with raises(ValueError, says=f"T = {T}, window = 0"):
+            submission.sliding_window_mask(T, 0)
 
 
 @part(1)
@@ -160,14 +161,16 @@ def test_masks_of_several_hundred_positions(submission, reference, rng):
 
 @part(2)
 def test_negative_sinks_are_refused(submission, rng):
-    with raises(ValueError, says="a negative n_sink"):
-        submission.attention_sink_mask(rng.integers(5, 9), 3, -rng.integers(1, 4))
+    for T in (rng.integers(5, 9), 0):
+        with raises(ValueError, says=f"T = {T}, a negative n_sink"):
+            submission.attention_sink_mask(T, 3, -rng.integers(1, 4))
 
 
 @part(2)
 def test_sink_mask_refuses_a_window_below_one(submission, rng):
-    with raises(ValueError, says="window = 0"):
-        submission.attention_sink_mask(rng.integers(5, 9), 0, 2)
+    for T in (rng.integers(5, 9), 0):
+        with raises(ValueError, says=f"T = {T}, window = 0"):
+            submission.attention_sink_mask(T, 0, 2)
 
 
 @part(2)
@@ -202,6 +205,32 @@ def test_block_mask_adds_global_keys(submission, reference, rng):
 
 
 @part(2)
+def test_block_mask_with_globals_that_fill_several_blocks(submission, reference, rng):
+    for block, blocks in ((1, 5), (1, 7), (3, 3), (4, 2)):
+        T, global_tokens = block * (blocks + 4) + rng.integers(0, block), block * blocks + rng.integers(0, block)
+        same_mask(
+            submission.block_sparse_mask(T, block, global_tokens),
+            reference.block_sparse_mask(T, block, global_tokens),
+            says=f"the mask for T = {T}, block = {block}, global_tokens = {global_tokens}",
+        )
+
+
+@part(2)
+def test_masks_of_many_blocks_and_late_sinks(submission, reference, rng):
+    T, window, first = 530 + rng.integers(0, 20), rng.integers(1, 4), rng.integers(1, 4)
+    same(
+        submission.block_sparse_mask(T, 1, first),
+        reference.block_sparse_mask(T, 1, first),
+        says=f"the mask for T = {T}, block = 1, global_tokens = {first}: blocks are counted exactly",
+    )
+    same(
+        submission.attention_sink_mask(T, window, first),
+        reference.attention_sink_mask(T, window, first),
+        says=f"the mask for T = {T}, window = {window}, n_sink = {first}: the last query still reads the sinks",
+    )
+
+
+@part(2)
 def test_block_mask_when_blocks_fill_the_sequence(submission, reference, rng):
     block = rng.integers(2, 5)
     T = 4 * block
@@ -225,15 +254,16 @@ def test_block_mask_at_the_edges(submission, reference, rng):
 
 @part(2)
 def test_block_below_one_is_refused(submission, rng):
-    for block in (-rng.integers(1, 4), 0):
-        with raises(ValueError, says=f"block = {block}"):
-            submission.block_sparse_mask(7, block)
+    for T, block in ((7, -rng.integers(1, 4)), (7, 0), (0, 0)):
+        with raises(ValueError, says=f"T = {T}, block = {block}"):
+            submission.block_sparse_mask(T, block)
 
 
 @part(2)
 def test_negative_global_tokens_are_refused(submission, rng):
-    with raises(ValueError, says="negative global_tokens"):
-        submission.block_sparse_mask(7, 2, -rng.integers(1, 4))
+    for T in (7, 0):
+        with raises(ValueError, says=f"T = {T}, negative global_tokens"):
+            submission.block_sparse_mask(T, 2, -rng.integers(1, 4))
 
 
 @part(2)
@@ -271,14 +301,14 @@ def test_attention_under_any_mask(submission, reference, rng):
 
 @part(3)
 def test_attention_with_fewer_queries_than_keys(submission, reference, rng):
-    for n_queries, n_keys in ((1, 5), (3, 7), (7, 4)):
-        q, k, v = rng.normal(2, 3, n_queries, 6), rng.normal(2, 3, n_keys, 6), rng.normal(2, 3, n_keys, 6)
+    for n_queries, n_keys, d_head in ((1, 5, 6), (3, 7, 6), (7, 4, 6), (4, 6, 1)):
+        q, k, v = (rng.normal(2, 3, n, d_head) for n in (n_queries, n_keys, n_keys))
         mask = rng.uniform(0.0, 1.0, n_queries, n_keys) < 0.6
         mask[:, -1] = True
         close(
             submission.masked_attention(q, k, v, mask),
             reference.masked_attention(q, k, v, mask),
-            says=f"{n_queries} queries, {n_keys} keys",
+            says=f"{n_queries} queries, {n_keys} keys, heads of width {d_head}",
         )
 
 
@@ -287,7 +317,8 @@ def test_attention_without_any_blocked_key(submission, rng):
     q, k, v = (rng.normal(2, 2, 5, 7) for _ in range(3))
     mask = torch.ones(5, 5, dtype=torch.bool, device=q.device)
     weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(7), dim=-1)
-    close(submission.masked_attention(q, k, v, mask), weights @ v, says="a mask of all True blocks nothing")
+    got = submission.masked_attention(q=q, k=k, v=v, mask=mask)
+    close(got, weights @ v, says="a mask of all True blocks nothing")
 
 
 @part(3)
@@ -305,10 +336,16 @@ def test_query_without_keys_gives_zeros(submission, reference, rng):
 
 @part(3)
 def test_all_queries_without_keys_give_zeros(submission, rng):
-    q, k, v = (rng.normal(1, 2, 4, 3).requires_grad_() for _ in range(3))
-    mask = torch.zeros(4, 4, dtype=torch.bool, device=q.device)
-    out = submission.masked_attention(q, k, v, mask)
-    close(out, torch.zeros_like(v), says="nothing may be read, so everything is 0", trivial_ok=True)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        leaves = [rng.normal(1, 2, 4, 3, dtype=dtype).requires_grad_() for _ in range(3)]
+        mask = torch.zeros(4, 4, dtype=torch.bool, device=leaves[0].device)
+        out, zeros = submission.masked_attention(*leaves, mask), torch.zeros_like(leaves[0])
+        close(out, zeros, says=f"nothing may be read, so everything is 0 ({dtype})", trivial_ok=True)
+        if out.requires_grad:  # zeros that depend on nothing are an answer too
+            out.sum().backward()
+        for name, leaf in zip("qkv", leaves, strict=True):
+            if leaf.grad is not None:
+                close(leaf.grad, zeros, says=f"the gradient of {name} when nothing may be read", trivial_ok=True)
 
 
 @part(3)
@@ -329,12 +366,13 @@ def test_gradients_stay_finite_when_a_query_has_no_keys(submission, reference, r
 
 
 @part(3)
-@pytest.mark.parametrize("n_queries", [4, 1])
-def test_gradients_reach_queries_keys_and_values(submission, reference, rng, n_queries):
+@pytest.mark.parametrize(("n_queries", "blocks"), [(4, True), (1, True), (4, False), (1, False)])
+def test_gradients_reach_queries_keys_and_values(submission, reference, rng, n_queries, blocks):
     q, k, v = rng.normal(2, 3, n_queries, 6), rng.normal(2, 3, 7, 6), rng.normal(2, 3, 7, 6)
     mine = [plain(tensor).requires_grad_() for tensor in (q, k, v)]
     ref = [plain(tensor).requires_grad_() for tensor in (q, k, v)]
     mask = random_mask(rng, n_queries, 7)
+    mask = mask if blocks else torch.ones_like(mask)
     w = rng.normal(2, 3, n_queries, 6)
     (submission.masked_attention(*mine, mask) * w).sum().backward()
     (reference.masked_attention(*ref, mask) * w).sum().backward()
@@ -362,6 +400,22 @@ def test_blocked_keys_lose_against_any_score(submission, reference, rng):
         reference.masked_attention(q, k, v, mask),
         says="allowed scores of -262144 still win against blocked scores of +262144",
         tol=2e-2,
+    )
+
+
+@part(3)
+def test_blocked_keys_of_huge_scores_lose_against_ordinary_ones(submission, reference, rng):
+    q, k, v = rng.normal(1, 2, 4, 4), rng.normal(1, 2, 6, 4), rng.normal(1, 2, 6, 4)
+    q[..., 0] = 2048.0 * rng.choice((1.0, -1.0))
+    k[..., 0] = 0.0
+    k[..., 3, 0] = q[..., :1, 0].squeeze(-1).sign() * 16384.0  # a score of 2^24 for every query
+    mask = random_mask(rng, 4, 6)
+    mask[:, 3], mask[:, 1] = False, True
+    close(
+        submission.masked_attention(q, k, v, mask),
+        reference.masked_attention(q, k, v, mask),
+        says="ordinary scores, and a blocked key whose score is 16777216",
+        tol=1e-3,
     )
 
 
@@ -531,9 +585,13 @@ def test_ring_agrees_with_the_windowed_mask(submission, reference, rng):
 def test_ring_takes_the_dtype_of_its_first_token(submission, rng):
     for dtype in (torch.float64, torch.bfloat16, torch.float16):
         k, v = rng.normal(1, 2, 5, 3, dtype=dtype), rng.normal(1, 2, 5, 3, dtype=dtype)
-        ring = submission.RollingKVCache(3, 2, 3)
-        fill(ring, k, v, 5)
-        close(ring.window_kv(), (k[:, :, 2:], v[:, :, 2:]), says=f"a ring of {dtype}", tol=1e-9)
+        for read_first in (False, True):
+            ring = submission.RollingKVCache(3, 2, 3)
+            if read_first:
+                same(ring.window_kv()[0].shape[2], 0, says="the length of an empty ring")
+            fill(ring, k, v, 5)
+            says = f"a ring of {dtype}" + (", read once while it was empty" if read_first else "")
+            close(ring.window_kv(), (k[:, :, 2:], v[:, :, 2:]), says=says, tol=1e-9)
 
 
 @part(3)
@@ -687,6 +745,8 @@ def test_a_ring_of_one_slot_copies_too(submission, rng):
 @part(3)
 def test_a_ring_of_300_slots(submission, rng):
     ring, k, v = submission.RollingKVCache(300, 1, 2), rng.normal(1, 1, 310, 2), rng.normal(1, 1, 310, 2)
-    for t in range(310):
-        ring.append(k[:, :, t : t + 1], v[:, :, t : t + 1])
+    fill(ring, k, v, 300)
+    close(ring.window_kv(), (k[:, :, :300], v[:, :, :300]), says="300 tokens, exactly as many as slots")
+    for t in range(300, 310):
+        ring.append(k_t=k[:, :, t : t + 1], v_t=v[:, :, t : t + 1])
     close(ring.window_kv(), (k[:, :, 10:], v[:, :, 10:]), says="the last 300 of 310 tokens")

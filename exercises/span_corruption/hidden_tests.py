@@ -1,12 +1,12 @@
 """Hidden tests of T5 span corruption.
 
-`sample_spans` is random, so each draw is held to what is exact (counts, order, gaps), and six statistics of 64 draws
+`sample_spans` is random, so each draw is held to what is exact (counts, order, gaps), and nine statistics of 64 draws
 are held to what chance allows.  They are sums of differences d_i between two groups of as many spans (or of as many
 stretches between spans).  A right sampler makes the groups exchangeable, so each d_i is as likely as -d_i, and given
 the |d_i| the sum is a Rademacher sum: by Hoeffding's inequality P(|sum d_i| >= 5.8 sqrt(sum d_i^2)) <=
 2 exp(-5.8^2 / 2) = 9.9e-8, whatever the distribution.  The tests that wait for two draws to differ, or for one of many
 to reach an end of the text, meet a right sampler that disappoints them with a chance below 1e-18.  In all a run refuses
-a right sampler with a chance below 6e-7.
+a right sampler with a chance below 9e-7.
 """
 
 import math
@@ -137,45 +137,74 @@ def refused(submission, rng, spans, says):
         submission.corrupt_spans(tokens, spans, 32099)
 
 
+def five_spans(rng):
+    """Five spans of two tokens in 20, two kept tokens between them, and maybe one before the first."""
+    first = rng.integers(0, 2)
+    return [(start, start + 2) for start in range(first, first + 20, 4)]
+
+
 @part(1)
 def test_an_empty_span_is_refused(submission, rng):
     at = rng.integers(4, 12)
     refused(submission, rng, [(1, 3), (at, at)], "a span without a token")
     refused(submission, rng, [(1, 3), (20, 20)], "a span without a token at the end of the text")
+    for n in range(5):
+        spans = five_spans(rng)
+        spans[n] = (spans[n][1], spans[n][1])
+        refused(submission, rng, spans, f"span {n + 1} of five has no token")
 
 
 @part(1)
 def test_a_reversed_span_is_refused(submission, rng):
     at = rng.integers(6, 12)
     refused(submission, rng, [(1, 3), (at, at - 2)], "a span that ends before it starts")
+    for n in range(5):
+        spans = five_spans(rng)
+        spans[n] = (spans[n][1], spans[n][0])
+        refused(submission, rng, spans, f"span {n + 1} of five ends before it starts")
 
 
 @part(1)
 def test_a_span_before_the_text_is_refused(submission, rng):
     refused(submission, rng, [(-rng.integers(1, 5), 3)], "a span that starts before the text")
+    refused(submission, rng, [(-1, 3), *five_spans(rng)[2:]], "the first of four spans starts one before the text")
 
 
 @part(1)
 def test_a_span_beyond_the_text_is_refused(submission, rng):
-    refused(submission, rng, [(1, 3), (17, 20 + rng.integers(1, 5))], "a span that ends after the 20 tokens")
+    refused(submission, rng, [(1, 3), (17, 20 + rng.integers(2, 6))], "a span that ends after the 20 tokens")
+    refused(submission, rng, [(rng.integers(1, 20), 21)], "a span that ends one after the 20 tokens")
+    refused(submission, rng, [*five_spans(rng)[:4], (20, 21)], "the last of five spans starts after the 20 tokens")
 
 
 @part(1)
 def test_touching_spans_are_refused(submission, rng):
     at = rng.integers(5, 9)
     refused(submission, rng, [(3, at), (at, at + 2)], "two spans with no kept token between them")
+    for n in range(4):
+        spans = five_spans(rng)
+        spans[n] = (spans[n][0], spans[n + 1][0])
+        refused(submission, rng, spans, f"spans {n + 1} and {n + 2} of five touch")
 
 
 @part(1)
 def test_overlapping_spans_are_refused(submission, rng):
     at = rng.integers(6, 9)
     refused(submission, rng, [(3, at), (at - 1, at + 4)], "two spans that share a token")
+    for n in range(4):
+        spans = five_spans(rng)
+        spans[n] = (spans[n][0], spans[n + 1][0] + 1)
+        refused(submission, rng, spans, f"spans {n + 1} and {n + 2} of five share a token")
 
 
 @part(1)
 def test_unsorted_spans_are_refused(submission, rng):
     at = rng.integers(9, 12)
     refused(submission, rng, [(at, at + 2), (2, 5)], "a later span before an earlier one")
+    for n in range(4):
+        spans = five_spans(rng)
+        spans[n], spans[n + 1] = spans[n + 1], spans[n]
+        refused(submission, rng, spans, f"spans {n + 1} and {n + 2} of five have changed places")
 
 
 # ----------------------------------------------------------------------------------------- part 2
@@ -191,6 +220,8 @@ ORDINARY = [
     (83, 0.2, 1.0),
     (107, 0.3, 3.0),  # lengths and densities that stood above, with another density or mean
     (107, 0.15, 2.0),
+    (1207, 0.15, 3.0),
+    (2011, 0.15, 3.0),
 ]
 
 
@@ -247,6 +278,8 @@ def test_a_long_text_is_sampled_all_over(submission, rng):
     same(counts, (1800, 600), says="(noise tokens, spans) of 12,000 tokens, arguments by name")
     late = any(start >= 6000 for start, _ in spans)
     check(late, "of 600 spans some start in the second half of 12,000 tokens", seen=late)
+    moving = spans != submission.sample_spans(12_000, rng.generator(), 0.15, 3.0)
+    check(moving, "two draws of 600 spans must differ", seen=moving)
 
 
 @part(2)
@@ -256,6 +289,12 @@ def test_one_noise_token_at_least(submission, rng):
     drawn = [submission.sample_spans(length, generator, density) for length, density in cases]
     counts = [(sum(end - start for start, end in spans), len(spans)) for spans in drawn]
     same(counts, [(1, 1)] * len(cases), says="(noise tokens, spans) of short texts and low densities")
+    try:
+        spans = submission.sample_spans(30, generator, 0.0)
+    except ValueError:
+        return  # not to accept such a density is as good an answer
+    counts = (sum(end - start for start, end in spans), len(spans))
+    same(counts, (1, 1), says="(noise tokens, spans) of a density of 0")
 
 
 @part(2)
@@ -347,6 +386,12 @@ def test_the_same_generator_state_gives_the_same_spans(submission, rng):
     check(
         first == second, "the same generator state must give the same spans: draw from it alone", seen=first == second
     )
+    few = [(90, 0.1, 9.0), (90, 0.2, 9.0), (90, 0.3, 9.0)]  # 1, 2 and 3 spans
+    for length, density, mean in few * 3:
+        first = submission.sample_spans(length, torch.Generator().manual_seed(seed), density, mean)
+        second = submission.sample_spans(length, torch.Generator().manual_seed(seed), density, mean)
+        says = f"the same generator state must give the same spans, when they are {len(first)}, too"
+        check(first == second, says, seen=first == second)
 
 
 @part(2)
@@ -372,6 +417,11 @@ def test_no_global_random_state_is_touched(submission, rng):
     submission.sample_spans(100, rng.generator(), 0.3, 2.0)
     untouched = submission.global_rng_untouched()
     check(untouched, "the global random generators of torch, numpy and random must stay as they are", seen=untouched)
+    for density in (0.1, 0.2, 0.3):
+        spans = submission.sample_spans(90, rng.generator(), density, 9.0)
+        untouched = submission.global_rng_untouched()
+        says = f"the global random generators must stay as they are, when {len(spans)} spans are drawn, too"
+        check(untouched, says, seen=untouched)
 
 
 def many(submission, rng, length, density, mean):
@@ -397,7 +447,7 @@ def contrast(values):
     """Twice the contrast of two groups of equal size: first half against last, outer against inner; each in [-1, 1]."""
     half, quarter = len(values) // 2, len(values) // 4
     values = values[: 2 * half]
-    whole = sum(values)
+    whole = sum(values) or 1
     first = sum(values[:half])
     outer = sum(values[:quarter]) + sum(values[len(values) - quarter :])
     inner = sum(values[quarter : 2 * quarter]) + sum(values[len(values) - 2 * quarter : len(values) - quarter])
@@ -412,6 +462,21 @@ def test_no_span_is_favoured(submission, rng):
     check(varied, "the lengths of the spans must differ from draw to draw", seen=seen)
     early, outer = (tilt(column) for column in zip(*map(contrast, lengths), strict=True))
     check((early, outer) == (0, 0), "early and late, outer and inner spans must be equally long on average", seen=early)
+
+
+@part(2)
+def test_no_span_is_favoured_where_most_tokens_are_noise(submission, rng):
+    lengths, _ = many(submission, rng, 60, 0.6, 3.0)  # 36 noise tokens in 12 spans
+    early, outer = (tilt(column) for column in zip(*map(contrast, lengths), strict=True))
+    check((early, outer) == (0, 0), "early and late, outer and inner spans must be equally long on average", seen=early)
+
+
+@part(2)
+def test_single_tokens_lie_at_random(submission, rng):
+    generator = rng.generator()
+    drawn = [submission.sample_spans(83, generator, 0.2, 1.0) for _ in range(4)]  # 17 of 83 tokens
+    moving = any(spans != drawn[0] for spans in drawn)
+    check(moving, "four draws of 17 single tokens must not all be the same", seen=moving)
 
 
 @part(2)
@@ -432,9 +497,11 @@ def test_neither_of_two_is_favoured(submission, rng):
     check(early == 0, "two spans must be equally long on average", seen=early)
     varied = any(draw != lengths[0] for draw in lengths)
     check(varied, "the lengths of two spans must differ from draw to draw", seen=varied)
-    _, between = many(submission, rng, 104, 0.25, 8.0)  # 78 kept tokens, 3 spans, 2 stretches between them
+    lengths, between = many(submission, rng, 104, 0.25, 8.0)  # 78 kept tokens, 3 spans, 2 stretches between them
     early = tilt([contrast(draw)[0] for draw in between])
     check(early == 0, "two stretches between three spans must be equally long on average", seen=early)
+    early = tilt([sum(draw[:1]) - sum(draw[-1:]) for draw in lengths])
+    check(early == 0, "the first and the last of three spans must be equally long on average", seen=early)
 
 
 @part(2)
@@ -449,7 +516,7 @@ def test_spans_reach_both_ends_of_the_text(submission, rng):
 
 
 @part(2)
-@pytest.mark.parametrize("length", [1, 0])
+@pytest.mark.parametrize("length", [1, 0, -3])
 def test_a_text_too_short_to_corrupt_is_refused(submission, rng, length):
     with raises(ValueError, says=f"length {length}: there is no token to keep beside a corrupted one"):
         submission.sample_spans(length, rng.generator())

@@ -46,6 +46,8 @@ def test_a_bar_is_the_exponential_of_delta_a(submission, reference, rng):
     delta = rng.uniform(0.3, 0.8)
     A_bar, _ = submission.discretize_zoh(A, B, delta)
     close(A_bar, reference.discretize_zoh(A, B, delta)[0], says="A_bar = exp(delta A), the exact decay over one step")
+    A_bar, _ = submission.discretize_zoh(A=A, B=B, delta=delta)
+    close(A_bar, torch.exp(delta * A), says="A_bar, arguments by name")
 
 
 @part(1)
@@ -67,6 +69,8 @@ def test_growing_modes_are_discretised_too(submission, reference, rng):
     close(B_bar, right[1], says="B_bar where some A are positive")
     A, B = rng.uniform(60.0, 80.0, 3, dtype=torch.float64), rng.normal(3, dtype=torch.float64)
     close(submission.discretize_zoh(A, B, 0.9)[1], torch.expm1(0.9 * A) / A * B, says="B_bar of fast growing modes")
+    A = A / -8e5
+    close(submission.discretize_zoh(A, B, 2e4)[1], torch.expm1(2e4 * A) / A * B, says="A of 1e-4 and a step of 20,000")
 
 
 @part(1)
@@ -147,6 +151,11 @@ def test_no_digits_are_lost_on_the_way_to_zero(submission, rng):
         torch.expm1(delta * A) / A * B,
         says="B_bar in float64 for sizes of A from 1e-9 to 1: an approximation for small A must hold where it begins",
     )
+    A = torch.cat([torch.logspace(-4, -2, 61), -torch.logspace(-4, -2, 61), -rng.uniform(0.5, 1.5, 3)])
+    B = 1 + rng.uniform(0.0, 1.0, 125)
+    _, B_bar = submission.discretize_zoh(A, B, delta)
+    right = (torch.expm1(delta * A.double()) / A.double() * B).float()
+    close(B_bar, right, tol=1e-5, says="B_bar in float32 for sizes of A from 1e-4 to 1e-2; the last 3 are common")
 
 
 @part(1)
@@ -182,6 +191,11 @@ def test_gradients_reach_a_and_b(submission, reference, rng):
     close(mine[0], right[0], says="gradient of A through B_bar")
     close(mine[1], right[1], says="gradient of B through B_bar")
     close(mine[2], right[2], says="gradient of A through A_bar")
+    signs, size = 2.0 * rng.integers(0, 2, 6).double() - 1.0, rng.uniform(3e-4, 6e-4, 6, dtype=torch.float64)
+    a, b = leaves(signs * size, B)
+    (w_b * submission.discretize_zoh(a, b, delta)[1]).sum().backward()
+    arrived((a.grad, b.grad), ("A, where A is small", "B, where A is small"))
+    close(a.grad, w_b * B * delta**2 / 2, tol=0.01, says="gradient of A through B_bar for A around 5e-4")
 
 
 @part(1)
@@ -210,6 +224,23 @@ def test_double_precision_in_gives_double_precision_out(submission, reference, r
 
 
 @part(1)
+def test_a_discretisation_that_takes_half_precision_keeps_it(submission, reference, rng):
+    A, B, _ = continuous(rng, 7)
+    delta = rng.uniform(0.5, 0.9)
+    close(submission.discretize_zoh(A, B, delta)[1], reference.discretize_zoh(A, B, delta)[1], says="B_bar in float32")
+    for dtype in (torch.bfloat16, torch.float16):
+        try:
+            results = submission.discretize_zoh(A.to(dtype), B.to(dtype), delta)
+        except Exception as error:
+            if getattr(error, "not_started", False):
+                raise
+            continue
+        # Values are not compared: torch's matrix exponential is useless in 16 bits, and converting for it is not asked.
+        for result, name in zip(results, ("A_bar", "B_bar"), strict=True):
+            check(result.dtype == dtype, f"{name} keeps A's dtype: {dtype}", seen=str(result.dtype))
+
+
+@part(1)
 def test_a_single_state_and_strided_arguments(submission, reference, rng):
     table = rng.uniform(-2.0, -0.2, 6, 3)
     A, B = table[:, 1], rng.normal(12)[::2]
@@ -235,6 +266,10 @@ def test_recurrence_equals_the_reference(submission, reference, rng):
     system = discrete(rng, 5)
     x, D = rng.normal(13), rng.uniform(0.5, 1.5)
     close(submission.ssm_recurrent(x, *system, D), reference.ssm_recurrent(x, *system, D), says="y over 13 steps")
+    A_bar, B_bar, C = system = discrete(rng, 5, low=1.0, high=1.4)
+    y = submission.ssm_recurrent(x=x, A_bar=A_bar, B_bar=B_bar, C=C, D=D)
+    right = reference.ssm_recurrent(x, *system, D)
+    close(y, right, says="y over 13 steps of growing modes, arguments by name")
 
 
 @part(2)
@@ -355,6 +390,14 @@ def test_recurrence_in_half_precision(submission, reference, rng, dtype):
     right = reference.ssm_recurrent(x.double(), *(tensor.double() for tensor in system), 1.5).to(dtype)
     # A state kept in 16 bits is right too, so the tolerance is wide.
     close(submission.ssm_recurrent(x, *system, 1.5), right, tol=0.1, says="y keeps x's 16-bit dtype")
+    found, w = [], rng.normal(7, dtype=dtype)
+    for module, wide in ((submission, dtype), (reference, torch.float64)):
+        own = leaves(*(tensor.to(wide) for tensor in (x, *system)))
+        (w.to(wide) * module.ssm_recurrent(*own, 1.5)).sum().backward()
+        found.append([tensor.grad for tensor in own])
+    arrived(found[0], ("x", "A_bar", "B_bar", "C"))
+    for mine, right, name in zip(*found, ("x", "A_bar", "B_bar", "C"), strict=True):
+        close(mine, right.to(dtype), tol=0.15, says=f"gradient of {name} in 16 bits")
 
 
 @part(2)
@@ -379,6 +422,9 @@ def test_recurrence_stays_on_its_device(submission):
 def test_kernel_equals_the_reference(submission, reference, rng):
     system = discrete(rng, 5)
     close(submission.ssm_kernel(*system, 11), reference.ssm_kernel(*system, 11), says="11 taps of the kernel")
+    A_bar, B_bar, C = system = discrete(rng, 5, low=1.0, high=1.4)
+    K = submission.ssm_kernel(A_bar=A_bar, B_bar=B_bar, C=C, L=11)
+    close(K, reference.ssm_kernel(*system, 11), says="11 taps of growing modes, arguments by name")
 
 
 @part(3)
@@ -447,6 +493,7 @@ def test_convolution_equals_the_recurrence(submission, reference, rng):
     K = reference.ssm_kernel(*system, 13)
     right = reference.ssm_recurrent(x, *system, D)
     close(submission.ssm_convolutional(x, K, D), right, says="the convolution gives what the recurrence gives")
+    close(submission.ssm_convolutional(x=x, K=K, D=D), right, says="the convolution, arguments by name")
 
 
 @part(3)
@@ -512,13 +559,16 @@ def test_a_convolution_that_takes_half_precision_keeps_it(submission, reference,
     right = reference.ssm_convolutional(x, K, D)
     close(submission.ssm_convolutional(x, K, D), right, says="9 steps in float32")
     for dtype in (torch.bfloat16, torch.float16):
+        own, w = leaves(x.to(dtype), K.to(dtype)), rng.normal(9, dtype=dtype)
         try:
-            y = submission.ssm_convolutional(x.to(dtype), K.to(dtype), D)
+            y = submission.ssm_convolutional(*own, D)
+            (w * y).sum().backward()
         except Exception as error:
             if getattr(error, "not_started", False):
                 raise
             continue  # torch has no FFT in 16 bits, and converting for it is not asked for
         close(y, right.to(dtype), tol=0.1, says=f"y keeps x's dtype: {dtype}")
+        arrived([tensor.grad for tensor in own], (f"x in {dtype}", f"K in {dtype}"))
 
 
 @part(3)
@@ -570,16 +620,16 @@ def test_each_convolution_uses_its_own_kernel(submission, reference, rng):
 
 @part(3)
 def test_convolution_passes_gradients(submission, reference, rng):
-    arguments = (rng.normal(9, dtype=torch.float64), rng.normal(6, dtype=torch.float64))
-    D, w = rng.uniform(0.5, 1.5), rng.normal(9, dtype=torch.float64)
-    found = []
-    for module in (submission, reference):
-        own = leaves(*arguments)
-        (w * module.ssm_convolutional(*own, D)).sum().backward()
-        found.append([tensor.grad for tensor in own])
-    arrived(found[0], ("x", "K"))
-    for mine, right, name in zip(*found, ("x", "K"), strict=True):
-        close(mine, right, says=f"gradient of {name} through the convolution")
+    x, D, w = rng.normal(9, dtype=torch.float64), rng.uniform(0.5, 1.5), rng.normal(9, dtype=torch.float64)
+    for taps in (6, 14):
+        K, found = rng.normal(taps, dtype=torch.float64), []
+        for module in (submission, reference):
+            own = leaves(x, K)
+            (w * module.ssm_convolutional(*own, D)).sum().backward()
+            found.append([tensor.grad for tensor in own])
+        arrived(found[0], ("x", "K"))
+        for mine, right, name in zip(*found, ("x", "K"), strict=True):
+            close(mine, right, says=f"gradient of {name} through the convolution of {taps} taps with 9 steps")
 
 
 @part(3)

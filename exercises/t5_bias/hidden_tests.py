@@ -112,6 +112,12 @@ def test_later_keys_of_a_decoder_share_bucket_zero(submission, rng):
 def test_any_shape_and_layout(submission, reference, rng):
     offsets = rng.integers(-7, 8, 3, 5, 2)
     same(submission.relative_position_bucket(offsets), reference.relative_position_bucket(offsets), says="a 3-d tensor")
+    for shape in ((2, 3, 2, 4), (1, 2, 1, 3, 2), (2, 0)):
+        offsets = rng.integers(-7, 8, *shape)
+        for bidirectional in (True, False):
+            mine = submission.relative_position_bucket(offsets, bidirectional)
+            expected = reference.relative_position_bucket(offsets, bidirectional)
+            same(mine, expected, says=f"offsets of shape {shape}, bidirectional {bidirectional}")
     turned = rng.integers(-7, 8, 4, 6).t()
     mine = submission.relative_position_bucket(turned, False)
     same(mine, reference.relative_position_bucket(turned, False), says="a transposed view")
@@ -169,7 +175,8 @@ def test_bias_reaches_the_log_buckets(submission, reference, rng):
 @part(2)
 def test_bias_of_a_square_decoder(submission, reference, rng):
     mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=False)
-    close(mine(37, 37), ref(37, 37), says="a decoder's bias, 37 queries and keys")
+    for size in (37, 70):
+        close(mine(size, size), ref(size, size), says=f"a decoder's bias, {size} queries and keys")
 
 
 @part(2)
@@ -178,6 +185,8 @@ def test_fewer_queries_are_the_last_ones(submission, reference, rng):
     full = ref(23, 23)
     for q_len in (7, 2, 1):  # one query sees no later key, so that alone it cannot tell directions apart
         close(mine(q_len, 23), full[:, :, -q_len:], says=f"the last {q_len} rows of the bias of 23 positions")
+    for q_len in (1, 5):
+        close(mine(q_len, 5), ref(q_len, 5), says=f"{q_len} queries, as many keys as heads")
 
 
 @part(2)
@@ -226,14 +235,16 @@ def test_gradient_reaches_every_row_used(submission, reference, rng):
         mine, ref = pair(
             submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=bidirectional
         )
-        weights = rng.normal(1, 3, 11, 26)
-        bias = mine(11, 26)
-        check(bias.requires_grad, "the bias must carry a gradient back to the embedding", seen=bias.requires_grad)
-        (bias * weights).sum().backward()
-        (ref(11, 26) * weights).sum().backward()
-        got, expected = grads(mine)["embedding.weight"], grads(ref)["embedding.weight"]
-        check(got is not None, "the embedding must receive a gradient", seen=got is None)
-        close(got, expected, says=f"gradient of the embedding, bidirectional {bidirectional}")
+        for q_len, k_len in ((11, 26), (1, 9), (2, 140)):  # gradients add up
+            weights = rng.normal(1, 3, q_len, k_len)
+            bias = mine(q_len, k_len)
+            check(bias.requires_grad, "the bias must carry a gradient back to the embedding", seen=bias.requires_grad)
+            (bias * weights).sum().backward()
+            (ref(q_len, k_len) * weights).sum().backward()
+            got, expected = grads(mine)["embedding.weight"], grads(ref)["embedding.weight"]
+            check(got is not None, "the embedding must receive a gradient", seen=got is None)
+            says = f"gradient of the embedding, {q_len} queries, {k_len} keys, bidirectional {bidirectional}"
+            close(got, expected, says=says)
 
 
 @part(2)
@@ -283,14 +294,22 @@ def test_a_new_embedding_starts_as_torch_starts_it(submission, rng):
     same(tuple(weight.shape), (32, 16), says="the embedding has a row per bucket and a column per head")
     spread = float(weight.float().std())
     check(0.7 < spread < 1.3, "a new nn.Embedding holds standard normal draws", seen=spread)
+    largest = float(weight.abs().max())  # 512 normal draws stay below 1.8 once in 10^16 times
+    check(largest > 1.8, "a new nn.Embedding holds standard normal draws, some of them beyond 1.8", seen=largest)
+    least = float(weight.float().std(dim=1).min())
+    check(least > 0.1, "every bucket of a new nn.Embedding starts with draws of its own", seen=least)
+    other = submission.RelativePositionBias(16).state_dict()["embedding.weight"]
+    apart = float((weight - other).abs().max())
+    check(apart > 0.1, "two new modules start with different draws", seen=apart)
 
 
 @part(2)
 def test_calling_twice_keeps_nothing(submission, reference, rng):
     mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=False)
     mine(17, 17)
-    mine(1, 30)
-    close(mine(5, 12), ref(5, 12), says="the third call, with other lengths than the first two")
+    for q_len, k_len in ((1, 19), (1, 12), (5, 12), (14, 14)):
+        says = f"{q_len} queries and {k_len} keys, after calls with other lengths"
+        close(mine(q_len, k_len), ref(q_len, k_len), says=says)
 
 
 @part(2)

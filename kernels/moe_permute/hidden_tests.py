@@ -14,12 +14,18 @@ def sorted_slots(indices, E):
     return torch.argsort(flat, stable=True), torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
 
 
-def routed(submission, logits, k, **how):
-    """All four results, integers as int64 (int32 is asked for, int64 accepted)."""
+def as_given(submission, logits, k, **how):
+    """All four results, integers as int32 or int64."""
     got, report = submission.metered("topk_route", logits, k, **how)
     for place, name in ((1, "indices"), (2, "order"), (3, "offsets")):
         # Nothing is noted down as seen: either width is right, and must not hide what an answer shares with a mistake.
         check(got[place].dtype in (torch.int32, torch.int64), f"{name} is int32 or int64, not {got[place].dtype}")
+    return got, report
+
+
+def routed(submission, logits, k, **how):
+    """All four results, integers as int64 (int32 is asked for, int64 accepted)."""
+    got, report = as_given(submission, logits, k, **how)
     return (got[0], *(part.long() for part in got[1:])), report
 
 
@@ -172,10 +178,9 @@ def test_zeros_of_either_sign_are_equal(submission, rng):
 
 @part(1)
 def test_a_bad_k_is_refused(submission, rng):
-    logits = distinct(rng, 3, 4)
-    for k in (5, 0, -1):  # the first is what an answer that checks nothing gets through
-        with raises(ValueError, says=f"k = {k} of 4 experts"):
-            submission.topk_route(logits, k)
+    for k, E in ((5, 4), (0, 4), (-1, 4), (4, 3)):  # the first is what an answer that checks nothing gets through
+        with raises(ValueError, says=f"k = {k} of {E} experts"):
+            submission.topk_route(distinct(rng, 3, E), k)
 
 
 @part(2)
@@ -248,6 +253,8 @@ def test_row_strides_are_free(submission, rng):
     close(weights, chosen(logits, 2)[0], says="rows 12 apart")
     same(order, expected[0], says="rows 12 apart")
     same(offsets, expected[1], says="rows 12 apart")
+    (_, indices, _, _), _ = routed(submission, logits[:1].expand(3, 7), 2)
+    same(indices, chosen(logits[:1], 2)[1].expand(3, 2), says="one row of logits for three tokens, rows 0 apart")
 
 
 @part(2)
@@ -262,13 +269,16 @@ def test_offsets_past_two_to_the_31(submission, rng):
 def test_bytes_at_the_cost_shape(submission, rng):
     T, E, k = 512, 64, 2
     logits = rng.normal(T, E)
-    (weights, indices, order, offsets), report = routed(submission, logits, k)
+    (weights, indices, order, offsets), report = as_given(submission, logits, k)
     expected = sorted_slots(chosen(logits, k)[1], E)
-    same(indices, chosen(logits, k)[1], says="the cost shape's indices")
+    same(indices.long(), chosen(logits, k)[1], says="the cost shape's indices")
     close(weights, chosen(logits, k)[0], says="the cost shape's weights")
-    same(order, expected[0], says="the cost shape's order")
-    same(offsets, expected[1], says="the cost shape's offsets")
-    cost(report, 4 * T * E + 16 * T * k + 4 * (E + 1), says=f"topk_route of ({T}, {E}), k = {k}")
+    same(order.long(), expected[0], says="the cost shape's order")
+    same(offsets.long(), expected[1], says="the cost shape's offsets")
+    # Indices are written and read again; where results are int64, which is accepted, they are twice as wide.
+    slot_bytes = weights.element_size() + 2 * indices.element_size() + order.element_size()
+    ideal = 4 * T * E + slot_bytes * T * k + offsets.element_size() * (E + 1)
+    cost(report, ideal, says=f"topk_route of ({T}, {E}), k = {k}")
 
 
 @part(3)

@@ -59,8 +59,8 @@ def test_widths_whose_half_is_no_power_of_two(submission, rng):
 
 @part(1)
 def test_many_heads(submission, rng):
-    for T, H, H_kv in ((2, 65, 17), (1, 2, 131)):
-        rotates(submission, *inputs(rng, T, H, H_kv, 4), says=f"{H} and {H_kv} heads")
+    for T, H, H_kv, d in ((2, 65, 17, 4), (1, 2, 131, 4), (1, 65, 3, 64), (1, 23, 33, 128)):
+        rotates(submission, *inputs(rng, T, H, H_kv, d), says=f"{H} and {H_kv} heads of {d}")
 
 
 @part(1)
@@ -110,6 +110,8 @@ def test_strides_of_tokens_and_heads_are_free(submission, rng):
     k = rng.normal(4, 6, 14).transpose(0, 1)[:, :2, :10]
     cos, sin = rng.normal(6, 9)[:, :5], rng.normal(6, 7)[:, :5]
     rotates(submission, q, k, cos, sin, says="odd strides")
+    cos, sin = (part.expand(6, 5) for part in angles(rng, 1, 10))
+    rotates(submission, q, k, cos, sin, says="one row of angles for six tokens, rows 0 apart")
 
 
 @part(2)
@@ -152,15 +154,20 @@ def test_products_are_taken_in_float32(submission, rng):
 @part(2)
 def test_products_that_nearly_cancel(submission, rng):
     # At 45 degrees the first half is a difference of near-equal products: rounded to half precision they leave noise.
-    for dtype, step in ((torch.float16, 0.5), (torch.bfloat16, 4.0)):
+    cases = [(torch.float16, 0.5, 45, torch.float32), (torch.bfloat16, 4.0, 45, torch.float32)]
+    cases += [(torch.float16, 0.5, -45, torch.float32), (torch.float16, 0.5, 45, torch.float16)]
+    for dtype, step, degrees, angle_dtype in cases:
         q, k = ((512 + step * rng.integers(0, 9, 3, H, 16)).to(dtype) for H in (4, 2))
-        angle = torch.full((3, 8), math.pi / 4)
-        cos, sin = torch.cos(angle), torch.sin(angle)
+        angle = torch.full((3, 8), math.radians(degrees))
+        cos, sin = torch.cos(angle).to(angle_dtype), torch.sin(angle).to(angle_dtype)
         expected = turned(q, cos, sin), turned(k, cos, sin)
         submission.mutating().rope_(q, k, cos, sin)
         for mine, wanted in zip((q, k), expected, strict=True):
-            close(mine[:, :, :8], wanted[:, :, :8], says=f"the first half at 45 degrees, {dtype}", trivial_ok=True)
-            close(mine[:, :, 8:], wanted[:, :, 8:], says=f"the second half at 45 degrees, {dtype}", trivial_ok=True)
+            close(
+                mine[:, :, :8], wanted[:, :, :8], says=f"the first half at {degrees} degrees, {dtype}", trivial_ok=True
+            )
+            says = f"the second half at {degrees} degrees, {dtype}, angles in {angle_dtype}"
+            close(mine[:, :, 8:], wanted[:, :, 8:], says=says, trivial_ok=True)
 
 
 @part(2)

@@ -91,6 +91,8 @@ def test_row_strides_of_a_and_b_differ(submission, rng):
     close(submission.swiglu(a.contiguous(), b), gated(a, b), says="a contiguous, rows of b 53 apart")
     a, b = apart(rng, 7, 1, 3), apart(rng, 7, 1, 4)
     close(submission.swiglu(a, b), gated(a, b), says="one column, its numbers 4 and 5 apart")
+    a, b = rng.normal(1, 9).expand(4, 9), apart(rng, 4, 9, 2)
+    close(submission.swiglu(a, b), gated(a, b), says="one row of a for four of b, rows of a 0 apart")
     for dtype in (torch.float16, torch.bfloat16):  # an even width, but no row of a pair's or a vector's alignment
         a, b = apart(rng, 5, 24, 1, dtype), apart(rng, 5, 24, 3, dtype)
         close(submission.swiglu(a, b.contiguous()), gated(a, b), says=f"rows of a 25 apart, b contiguous, {dtype}")
