@@ -221,7 +221,7 @@ def test_loss_keeps_the_dtype(submission, reference, rng, dtype):
 
 @part(1)
 def test_many_rows_and_a_large_vocabulary(submission, rng):
-    for rows, T, V in ((71, 3, 5), (1, 3, 1501)):
+    for rows, T, V in ((71, 2, 5), (1, 3, 1501)):
         logits, tokens = batch(rng, rows, T, V)
         loss = submission.causal_lm_loss(logits, tokens)
         close(loss, mean_by_hand((logits, tokens)), says=f"{rows} rows of {T} tokens, a vocabulary of {V}")
@@ -305,7 +305,7 @@ def test_a_piece_without_targets(submission, rng):
 
 @part(2)
 def test_accumulation_passes_gradients_to_every_piece(submission, reference, rng):
-    pieces = ragged(rng, dtype=torch.float64) + [batch(rng, 1, 3, 7, dtype=torch.float64) for _ in range(18)]
+    pieces = ragged(rng, dtype=torch.float64) + [batch(rng, 1, 3, 7, dtype=torch.float64) for _ in range(14)]
     found = []
     for module in (submission, reference):
         own = [(logits.clone().requires_grad_(), tokens) for logits, tokens in pieces]

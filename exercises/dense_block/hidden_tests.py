@@ -144,13 +144,12 @@ def test_norm_returns_the_dtype_of_x_when_the_weight_has_another(submission, ref
 
 
 @part(1)
-def test_norm_returns_float32_under_a_weight_of_another_dtype(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float64):
-        mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 10, dtype=dtype)
-        x = rng.normal(3, 10) + 0.5
-        y = mine(x)
-        check(y.dtype == torch.float32, f"{dtype} weight, float32 x: the result is float32", seen=str(y.dtype))
-        close(y, ref(x), says=f"{dtype} weight, float32 x", tol=4e-2)
+def test_norm_returns_float32_under_a_half_precision_weight(submission, reference, rng):
+    mine, ref = pair(submission.RMSNorm, reference.RMSNorm, 10, dtype=torch.bfloat16)
+    x = rng.normal(3, 10) + 0.5
+    y = mine(x)
+    check(y.dtype == torch.float32, "bfloat16 weight, float32 x: the result is float32", seen=str(y.dtype))
+    close(y, ref(x), says="bfloat16 weight, float32 x", tol=4e-2)
 
 
 @part(1)

@@ -75,6 +75,17 @@ def test_eps_is_the_callers(submission, rng):
     for eps in (4.0, 0.5):
         got = submission.add_rmsnorm(x, residual, weight, eps)
         close(got, normed(x, residual, weight, eps), says=f"eps = {eps}")
+    x, residual = x * 1e-4, residual * 1e-4
+    got = submission.add_rmsnorm(x, residual, weight, 0.0)
+    close(got, normed(x, residual, weight, 0.0), says="eps = 0, values near 1e-4")
+
+
+@part(2)
+def test_products_with_the_weight_beyond_float16(submission, rng):
+    x, residual, _ = inputs(rng, 2, 40, torch.float16, 200.0)
+    weight = 300 + rng.normal(40)
+    got = submission.add_rmsnorm(x, residual, weight)
+    close(got, normed(x, residual, weight), says="a float32 weight around 300 and values of some hundreds")
 
 
 @part(2)
@@ -102,6 +113,8 @@ def test_row_strides_of_x_and_residual_differ(submission, rng):
         normed(x, residual, weight),
         says="x contiguous, rows of residual 53 apart",
     )
+    residual = rng.normal(1, 43).expand(3, 43)
+    close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="one residual for three rows")
     # An even width, but no row of a pair's alignment.
     x, residual, weight = apart(rng, 3, 44, 1, torch.bfloat16), apart(rng, 3, 44, 3, torch.bfloat16), rng.normal(44)
     close(submission.add_rmsnorm(x, residual, weight), normed(x, residual, weight), says="rows of 44, 45 and 47 apart")

@@ -108,7 +108,7 @@ def test_any_negative_ignore_index(submission, rng):
 
 @part(2)
 def test_an_ignore_index_that_is_a_column_or_past_the_last(submission, rng):
-    for ignore in (7, 11, 1000000):
+    for ignore in (0, 7, 11, 1000000):
         logits, targets = inputs(rng, 4, 45)
         targets[1] = ignore
         got = submission.cross_entropy(logits, targets, ignore)
@@ -138,12 +138,19 @@ def test_forbidden_tokens_are_minus_infinity(submission, rng):
     logits[0, 0] = 9.0
     targets[0], targets[1], targets[2] = 0, 8999, 4001
     close(submission.cross_entropy(logits, targets), losses(logits, targets), says="whole blocks of -inf")
+    logits, targets = rng.normal(1, 12289) + 5, rng.integers(0, 4096, 1)
+    logits[0, 4096:8192] = float("-inf")
+    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="-inf from 4096 to 8191")
 
 
 @part(2)
 def test_strides_of_logits_and_targets_are_free(submission, rng):
     logits, targets = apart(rng, 4, 43, 7), rng.integers(0, 43, 4, 3)[:, 1]
     close(submission.cross_entropy(logits, targets), losses(logits, targets), says="rows 50 apart, targets 3 apart")
+    targets = rng.integers(0, 43, 4, 2).int()[:, 1]
+    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="int32 targets 2 apart")
+    logits = logits[:1].expand(4, 43)
+    close(submission.cross_entropy(logits, targets), losses(logits, targets), says="one row for four targets")
     logits = apart(rng, 4, 44, 1, torch.bfloat16)  # an even width, but no row of a pair's alignment
     targets = rng.integers(0, 44, 4)
     close(submission.cross_entropy(logits, targets), losses(logits, targets), says="rows of 44, 45 apart, bfloat16")

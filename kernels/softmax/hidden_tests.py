@@ -100,6 +100,10 @@ def test_whole_blocks_of_minus_infinity(submission, rng):
     x = rng.normal(2, 40009)
     x[0, :33000], x[1, 900:39000] = float("-inf"), float("-inf")
     close(submission.softmax(x), normalised(x), says="a long row that begins, or goes on, with -inf")
+    x[0] -= 6e4
+    close(
+        submission.softmax(x[:1]), normalised(x[:1]), says="a long row that begins with -inf and goes on around -60000"
+    )
 
 
 @part(2)
@@ -123,6 +127,11 @@ def test_row_strides_are_free(submission, rng):
     close(submission.softmax(x), normalised(x), says="rows of 44, 45 apart, bfloat16")
     x = apart(rng, 2, 5003, 9)
     close(submission.softmax(x), normalised(x), says="rows of 5003, 5012 apart")
+    x = rng.normal(1, 45).expand(3, 45)
+    close(submission.softmax(x), normalised(x), says="one row three times, rows 0 apart")
+    x = rng.normal(4, 50)
+    x[1] += 1e4
+    close(submission.softmax(x), normalised(x), says="one row of four around +10000", tol=5e-3)
     x = apart(rng, 2, 33001, 7)
     close(submission.softmax(x), normalised(x), says="long rows 33008 apart")
 
