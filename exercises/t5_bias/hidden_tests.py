@@ -307,7 +307,7 @@ def test_a_new_embedding_starts_as_torch_starts_it(submission, rng):
 def test_calling_twice_keeps_nothing(submission, reference, rng):
     mine, ref = pair(submission.RelativePositionBias, reference.RelativePositionBias, 3, bidirectional=False)
     mine(17, 17)
-    for q_len, k_len in ((1, 19), (1, 12), (5, 12), (14, 14)):
+    for q_len, k_len in ((5, 12), (1, 19), (1, 12), (14, 14)):
         says = f"{q_len} queries and {k_len} keys, after calls with other lengths"
         close(mine(q_len, k_len), ref(q_len, k_len), says=says)
 
