@@ -39,14 +39,6 @@ def pull(loss, says):
     loss.backward()
 
 
-def crowd(rng):
-    """(probs, indices): float16, (70000, 4) and (70000, 1); more tokens on one expert than float16 can hold."""
-    indices = torch.full((70000, 1), rng.integers(0, 4))
-    indices[:2000] = rng.integers(0, 4, 2000, 1)
-    probs = rng.uniform(0.1, 0.4, 70, 4)
-    return (probs / probs.sum(dim=-1, keepdim=True)).half().repeat(1000, 1), indices
-
-
 def same_gradient(functions, leaf_value, call, says, tol=None):
     both = []
     for function in functions:
@@ -140,14 +132,14 @@ def test_gradient_goes_through_the_mean_probability(submission, reference, rng):
 @part(1)
 def test_gradient_of_the_loss_in_other_sizes_and_dtypes(submission, reference, rng):
     functions = (submission.load_balancing_loss, reference.load_balancing_loss)
-    for n_tokens, n_experts, k in ((9, 4, 1), (11, 7, 3), (7, 4, 4), (1, 6, 2)):
-        probs, indices = draw_probs(rng, n_tokens, n_experts), draw_choices(rng, n_tokens, n_experts, k)
-        says = f"{n_tokens} tokens, {k} of {n_experts} experts"
-        same_gradient(functions, probs, lambda loss, leaf, indices=indices: loss(leaf, indices), says)
-    for dtype in (torch.float64, torch.bfloat16, torch.float16):
-        probs, indices = draw_probs(rng, 12, 5, dtype), skewed(rng, 12, 5, 2)
-        tol = 1e-4 if dtype == torch.float64 else 0.1
-        same_gradient(functions, probs, lambda loss, leaf, indices=indices: loss(leaf, indices), f"{dtype}", tol)
+    for n_tokens, n_experts, k, dtype in (
+        (9, 4, 1, torch.float32),
+        (7, 4, 4, torch.bfloat16),
+        (1, 6, 2, torch.float16),
+    ):
+        probs, indices = draw_probs(rng, n_tokens, n_experts, dtype), draw_choices(rng, n_tokens, n_experts, k)
+        tol, says = 1e-4 if dtype == torch.float32 else 0.1, f"{n_tokens} tokens, {k} of {n_experts} experts, {dtype}"
+        same_gradient(functions, probs, lambda loss, leaf, indices=indices: loss(leaf, indices), says, tol)
 
 
 @part(1)
@@ -172,7 +164,7 @@ def test_loss_keeps_the_dtype_of_the_probabilities(submission, reference, rng):
 
 @part(1)
 def test_counts_are_exact_in_half_precision(submission, reference, rng):
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    for dtype in (torch.bfloat16, torch.float16):
         popular = rng.integers(0, 4)
         indices = torch.full((6000, 1), popular)
         indices[:900] = rng.integers(0, 4, 900, 1)
@@ -180,10 +172,6 @@ def test_counts_are_exact_in_half_precision(submission, reference, rng):
         probs[:900] = torch.eye(4)[popular].to(dtype)
         expected = reference.load_balancing_loss(probs.double(), indices).to(dtype)
         close(submission.load_balancing_loss(probs, indices), expected, says=f"6000 tokens, {dtype} probabilities")
-    probs, indices = crowd(rng)
-    expected = reference.load_balancing_loss(probs.double(), indices).half()
-    says = "70,000 tokens, most of them of one expert, float16 probabilities"
-    close(submission.load_balancing_loss(probs, indices), expected, says=says)
 
 
 @part(1)
@@ -365,11 +353,9 @@ def test_gradient_of_the_masked_loss(submission, reference, rng):
 @part(2)
 def test_gradient_of_the_masked_loss_in_other_sizes_and_dtypes(submission, reference, rng):
     functions = (submission.masked_load_balancing_loss, reference.masked_load_balancing_loss)
-    narrow = (torch.bfloat16, torch.float16)
-    cases = [(4, 1, torch.float32), (4, 4, torch.float32), (5, 2, torch.float64), *((5, 2, dtype) for dtype in narrow)]
-    for n_experts, k, dtype in cases:
+    for n_experts, k, dtype in ((4, 1, torch.float32), (5, 2, torch.bfloat16), (4, 4, torch.float16)):
         probs, indices, mask = padded(rng, 13, n_experts, k, dtype)
-        tol, says = 0.1 if dtype in narrow else 1e-4, f"the masked loss of {k} of {n_experts} experts, {dtype}"
+        tol, says = 1e-4 if dtype == torch.float32 else 0.1, f"the masked loss of {k} of {n_experts} experts, {dtype}"
         same_gradient(functions, probs, lambda loss, leaf, rest=(indices, mask): loss(leaf, *rest), says, tol)
     probs, indices, mask = draw_probs(rng, 9, 5), skewed(rng, 9, 5, 2), torch.ones(9, dtype=torch.bool)
     same_gradient(functions, probs, lambda loss, leaf: loss(leaf, indices, mask), "the masked loss without padding")
@@ -404,11 +390,6 @@ def test_masked_counts_are_exact_in_half_precision(submission, reference, rng):
         expected = reference.load_balancing_loss(probs[mask].double(), indices[mask]).to(dtype)
         loss = submission.masked_load_balancing_loss(probs, indices, mask)
         close(loss, expected, says=f"5376 real tokens, {dtype} probabilities")
-    probs, indices = crowd(rng)
-    mask = torch.arange(70000) > 1000
-    expected = reference.load_balancing_loss(probs[mask].double(), indices[mask]).half()
-    loss = submission.masked_load_balancing_loss(probs, indices, mask)
-    close(loss, expected, says="69,000 real tokens, most of them of one expert, float16 probabilities")
 
 
 @part(2)
@@ -510,11 +491,9 @@ def test_gradient_of_the_token_convention(submission, reference, rng):
     logits = clear_logits(rng, 12, 5)
     functions = (submission.token_fraction_loss, reference.token_fraction_loss)
     same_gradient(functions, logits, lambda loss, leaf: loss(leaf, 3, 0.7), "the token convention")
-    narrow = (torch.bfloat16, torch.float16)
-    cases = [(9, 1, torch.float32), (1, 2, torch.float32), (11, 2, torch.float64)]
-    for n_tokens, k, dtype in cases + [(12, 3, dtype) for dtype in narrow]:
+    for n_tokens, k, dtype in ((9, 1, torch.float32), (1, 2, torch.bfloat16), (12, 3, torch.float16)):
         logits = clear_logits(rng, n_tokens + 3, 5, dtype)[:n_tokens]
-        tol, says = 0.1 if dtype in narrow else 1e-4, f"{n_tokens} tokens, {k} of 5 experts, {dtype}"
+        tol, says = 1e-4 if dtype == torch.float32 else 0.1, f"{n_tokens} tokens, {k} of 5 experts, {dtype}"
         same_gradient(functions, logits, lambda loss, leaf, k=k: loss(leaf, k, 0.7), says, tol)
 
 
@@ -543,16 +522,11 @@ def test_token_convention_in_other_dtypes(submission, reference, rng):
 
 @part(3)
 def test_token_counts_are_exact_in_half_precision(submission, reference, rng):
-    for dtype, k in ((torch.bfloat16, 1), (torch.float16, 1), (torch.float32, 2)):
+    for dtype, k in ((torch.bfloat16, 1), (torch.float16, 2)):
         logits = torch.stack([rng.permutation(4) for _ in range(40)]).repeat(150, 1).to(dtype)
         logits[900:, rng.integers(0, 4)] += 4
         expected = reference.token_fraction_loss(logits.double(), k, 0.5).to(dtype)
         close(submission.token_fraction_loss(logits, k, 0.5), expected, says=f"6000 tokens, {dtype} logits, k = {k}")
-    logits = 0.1 * torch.stack([rng.permutation(4) for _ in range(35)]).repeat(2000, 1).half()
-    logits[900:, rng.integers(0, 4)] += 0.4
-    expected = reference.token_fraction_loss(logits.double(), 1, 0.5).half()
-    says = "70,000 tokens, most of them of one expert, float16 logits"
-    close(submission.token_fraction_loss(logits, 1, 0.5), expected, says=says)
 
 
 @part(3)

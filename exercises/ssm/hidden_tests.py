@@ -69,8 +69,6 @@ def test_growing_modes_are_discretised_too(submission, reference, rng):
     close(B_bar, right[1], says="B_bar where some A are positive")
     A, B = rng.uniform(60.0, 80.0, 3, dtype=torch.float64), rng.normal(3, dtype=torch.float64)
     close(submission.discretize_zoh(A, B, 0.9)[1], torch.expm1(0.9 * A) / A * B, says="B_bar of fast growing modes")
-    A = A / -8e5
-    close(submission.discretize_zoh(A, B, 2e4)[1], torch.expm1(2e4 * A) / A * B, says="A of 1e-4 and a step of 20,000")
 
 
 @part(1)
@@ -559,16 +557,13 @@ def test_a_convolution_that_takes_half_precision_keeps_it(submission, reference,
     right = reference.ssm_convolutional(x, K, D)
     close(submission.ssm_convolutional(x, K, D), right, says="9 steps in float32")
     for dtype in (torch.bfloat16, torch.float16):
-        own, w = leaves(x.to(dtype), K.to(dtype)), rng.normal(9, dtype=dtype)
         try:
-            y = submission.ssm_convolutional(*own, D)
-            (w * y).sum().backward()
+            y = submission.ssm_convolutional(x.to(dtype), K.to(dtype), D)
         except Exception as error:
             if getattr(error, "not_started", False):
                 raise
             continue  # torch has no FFT in 16 bits, and converting for it is not asked for
         close(y, right.to(dtype), tol=0.1, says=f"y keeps x's dtype: {dtype}")
-        arrived([tensor.grad for tensor in own], (f"x in {dtype}", f"K in {dtype}"))
 
 
 @part(3)
