@@ -43,7 +43,7 @@ def grown(zygotes: tuple[Zygote, Zygote], slug: str, more: str = "") -> SpeedRes
     pack = load_pack(Catalogue(paths.content_root()).exercise(slug), ())
     ((target, benchmark),) = load_benchmarks(pack).growths
     load = wire.Load((pack.solution + more).encode(), f"{slug}.py", 1)
-    return SpeedJudge(pack, *zygotes, load).growth(target, benchmark)
+    return SpeedJudge(pack, *zygotes, load, budget_seconds=5.0).growth(target, benchmark)
 
 
 def test_every_growth_target_is_tried_here() -> None:
