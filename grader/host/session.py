@@ -103,9 +103,11 @@ class Session:
         name = Path(request.filename).stem or MODULE_NAME
         module = types.ModuleType(MODULE_NAME)
         if self._folder is not None:
-            # A real file, so that inspect.getsource (Triton's jit, dataclasses, torch.compile) finds it.
+            # A real file, for what opens it by its path.  Where an earlier test has filled the disk it goes without:
+            # inspect.getsource (Triton's jit, dataclasses, torch.compile) reads the lines kept below.
             path = self._folder / f"{name}.py"
-            path.write_bytes(request.source)
+            with contextlib.suppress(OSError):
+                path.write_bytes(request.source)
             self._filename = str(path)
         else:
             self._filename = f"<{name}.py>"
