@@ -21,7 +21,7 @@ from grader.errors import ContentError
 from grader.judge import compare
 from grader.judge.faults import CheckFailed
 from grader.judge.pack import Pack, module_of
-from grader.judge.testing import INJECTED
+from grader.judge.testing import INJECTED, current_trial
 from grader.judge.view import RemoteFunction, RemoteMethod, RemoteObject
 from grader.meter.growth import fit_exponent
 from grader.model import CostTarget, GrowthTarget, SpeedTarget
@@ -168,7 +168,7 @@ def metered(call: Any, *args: Any, saved: bool = False, **kwargs: Any) -> tuple[
     Args:
         call: a function, object or method of either.
         args: its arguments.
-        saved: count `saved_bytes`, and keep gradients on.
+        saved: count `saved_bytes`, and keep gradients on, whatever the setting (see `grader.judge.costs`).
         kwargs: its named arguments.
 
     Returns:
@@ -177,7 +177,7 @@ def metered(call: Any, *args: Any, saved: bool = False, **kwargs: Any) -> tuple[
     # Brings torch's counters and Triton along: 0.2 s, only when metering.
     from grader.meter.costs import Costs, measure_owned
 
-    with torch.set_grad_enabled(saved):
+    with torch.set_grad_enabled(saved or current_trial().gradients):
         if not isinstance(call, RemoteFunction | RemoteMethod | RemoteObject):
             return measure_owned(partial(call, *args, **kwargs), saved)
         value, report = call.metered("costs:saved" if saved else "costs", args, kwargs)

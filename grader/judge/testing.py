@@ -34,6 +34,10 @@ class Trial:
 
     submission: Submission
     seed: int = 0
+    training: bool = True
+    """The mode that `pair` leaves modules in."""
+    gradients: bool = False
+    """Whether a metered call keeps gradients on."""
     observations: list[tuple[str, Any]] = field(default_factory=list)
     pairs: int = 0
     undecided: bool = False
@@ -58,7 +62,12 @@ def running(trial: Trial) -> Iterator[Trial]:
         _current.reset(token)
 
 
-def _trial() -> Trial:
+def current_trial() -> Trial:
+    """The trial of this thread.
+
+    Raises:
+        TestBug: no test is running.
+    """
     try:
         return _current.get()
     except LookupError:
@@ -81,7 +90,7 @@ def close(
         dtype: whether dtypes must agree too.
         trivial_ok: allow an expected value that a constant or a copy of an input would match.
     """
-    trial = _trial()
+    trial = current_trial()
     trial.observe("close", actual)
     if not trivial_ok:
         compare.refuse_trivial(expected, trial.submission.inputs)
@@ -91,7 +100,7 @@ def close(
 
 def same(actual: Any, expected: Any, says: str = "", dtype: bool = True) -> None:
     """Fail unless `actual` is exactly `expected` (ints, bools, lists, integer tensors, None)."""
-    trial = _trial()
+    trial = current_trial()
     trial.observe("same", actual)
     if found := compare.differs(actual, expected, dtype):
         raise CheckFailed(says or "the values differ", found)
@@ -100,7 +109,7 @@ def same(actual: Any, expected: Any, says: str = "", dtype: bool = True) -> None
 def check(condition: Any, says: str, seen: Any = None) -> None:
     """Fail with the sentence `says` unless `condition`; `seen` is the observed value it rests on."""
     holds = bool(condition)
-    _trial().observe("check", (holds, seen))
+    current_trial().observe("check", (holds, seen))
     if not holds:
         raise CheckFailed(says, None if seen is None else Mismatch("observed", actual=compare.noun(seen)))
 
@@ -108,7 +117,7 @@ def check(condition: Any, says: str, seen: Any = None) -> None:
 @contextlib.contextmanager
 def raises(expected: type[Exception], says: str = "") -> Iterator[None]:
     """Fail unless the submission raises `expected` inside the block."""
-    trial = _trial()
+    trial = current_trial()
     try:
         yield
     except LearnerRaised as error:
@@ -136,7 +145,7 @@ def cost(report: MeterReport, ideal_bytes: float, says: str, rereads: Sequence[s
 
 def compiles(reports: Sequence[MeterReport], says: str = "the kernels compile for sm_80 and sm_90") -> None:
     """Fail unless every kernel compiles as it was launched, spills nothing and fits into shared memory."""
-    submission = _trial().submission
+    submission = current_trial().submission
     signatures = tuple(dict.fromkeys(one for report in reports for one in report.signatures))
     problems = kernels.compiled(submission.source.decode("utf-8-sig"), signatures).problems
     check(
@@ -171,7 +180,7 @@ def pair(
     so that ones and zeros hide nothing; names that end with one of `keep` stay as the reference has them.
     """
     learner = mine(*args, **kwargs)
-    trial = _trial()
+    trial = current_trial()
     trial.pairs += 1
     generator = torch.Generator().manual_seed((trial.seed + trial.pairs) % 2**63)
     # A reference's own initialisation draws from torch's generator, which the tests beside this one share.
@@ -192,6 +201,9 @@ def pair(
         reference = reference.to(dtype)
         learner.to(dtype)
     learner.load_state_dict({name: tensor.detach() for name, tensor in reference.state_dict().items()})
+    if not trial.training:
+        learner.eval()
+        reference.eval()
     return learner, reference
 
 
@@ -238,7 +250,7 @@ def on_meta(call: Callable[[], Any], says: str = "") -> Any:
 
     Returns the result, or None where a data-dependent step cannot run on meta.
     """
-    trial = _trial()
+    trial = current_trial()
     says = says or "a tensor was made on another device than the input's"
     trial.submission.under = ONE_DEVICE
     try:
@@ -270,7 +282,7 @@ def spoiled() -> Iterator[None]:
 
     What the submission keeps of either without copying it is then no longer what it was.
     """
-    submission = _trial().submission
+    submission = current_trial().submission
     submission.spoils = True
     try:
         yield

@@ -19,7 +19,7 @@ from grader.host.process import Zygote
 from grader.host.session import Session
 from grader.judge import speed, timing
 from grader.judge.benchmarks import load_benchmarks
-from grader.judge.costs import judged, measure_costs, own_cost
+from grader.judge.costs import SETTINGS, judged, measure_costs, own_cost
 from grader.judge.orders import GradeOrder, Judged, Measuring
 from grader.judge.pack import Pack, module_of
 from grader.judge.speed import SpeedJudge
@@ -218,6 +218,27 @@ def test_a_product_too_many_fails_and_says_what_causes_it(pack):
     assert found.cause == "too many products"
 
 
+@pytest.mark.parametrize(
+    ("when", "says"), [("not self.training", "in evaluation mode"), ("torch.is_grad_enabled()", "with gradients")]
+)
+def test_a_product_too_many_in_one_setting_fails_and_says_in_which(pack, when, says):
+    found = costs_of(pack, variant(layer=f"return torch.tanh(self.up(x)) + (0 * self.up(x) if {when} else 0)"))["FLOPs"]
+    assert not found.passed
+    assert 1.9 < found.value < 2.1
+    assert found.cause == f"too many products (measured {says}; elsewhere it is within the target)"
+
+
+def test_an_answer_kept_from_another_setting_is_a_wrong_answer(pack):
+    kept = """
+    if self.training or not hasattr(Layer, "kept"):
+        Layer.kept = torch.tanh(self.up(x))
+    return Layer.kept + 0.0
+    """
+    found = costs_of(pack, variant(layer=kept))["FLOPs"]
+    assert not found.passed
+    assert "another answer" in found.cause
+
+
 def test_work_in_numpy_is_not_a_free_pass(pack):
     hidden = "return torch.from_numpy(__import__('numpy').tanh(x.numpy() @ self.up.weight.detach().numpy().T))"
     found = costs_of(pack, variant(layer=hidden))["FLOPs"]
@@ -260,9 +281,10 @@ def test_a_benchmark_that_trips_over_the_solution_is_a_fault_of_the_content(pack
 
 def test_a_value_under_the_floor_is_no_result():
     target = CostTarget("FLOPs", 1, 1.5, "x", floor=0.5)
-    assert not judged(target, 0.1).passed
-    assert "outside torch" in judged(target, 0.1).cause
-    assert judged(target, 0.5).passed
+    little, enough = ([(SETTINGS[0], value)] for value in (0.1, 0.5))
+    assert not judged(target, little).passed
+    assert "outside torch" in judged(target, little).cause
+    assert judged(target, enough).passed
 
 
 def test_costs_are_the_same_to_the_byte_in_two_runs(pack):
