@@ -7,6 +7,7 @@ import sys
 import click
 
 from grader import listing, paths
+from grader.cli.plurals import counted
 from grader.journal.progress import Progress, progress
 from grader.listing import Headline
 from grader.workspace import Workspace
@@ -62,7 +63,7 @@ def show(name: str) -> None:
     title = f"{exercise.title} ({exercise.slug})"
     facts = f"{'★' * exercise.stars} · part 1 in {exercise.minutes} minutes · {exercise.max_points} points"
     ladder = "\n".join(
-        f"- Part {part.number} ({part.points} points): {part.title}: {', '.join(part.symbols)}"
+        f"- Part {part.number} ({counted(part.points, 'point')}): {part.title}: {', '.join(part.symbols)}"
         for part in exercise.parts
     )
     body = text if text.lstrip().startswith("# ") else f"# {title}\n\n{text}"

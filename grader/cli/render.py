@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.cli.escape import visible
+from grader.cli.plurals import counted
 from grader.model import Attempt, CostResult, Diagnosis, Mismatch, Outcome, PartResult, SpeedResult, TestResult
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _ladder(attempt: Attempt) -> RenderableType:
 def _part_state(part: PartResult, attempt: Attempt) -> tuple[Text, str]:
     tests = [test for test in attempt.tests if test.part == part.number]
     if part.passed:
-        return _mark(True), f"{part.points} points, {len(tests)} test{'s' if len(tests) != 1 else ''}"
+        return _mark(True), f"{counted(part.points, 'point')}, {counted(len(tests), 'test')}"
     if attempt.load_error:
         return _mark(False), "not judged"
     if not tests:
@@ -234,7 +235,7 @@ def _diagnosis(item: Diagnosis) -> RenderableType:
     lines = [Text(visible(item.says))]
     if item.hint:
         lines.append(Text.assemble(("Try: ", "bold"), visible(item.hint)))
-    lines.append(Text(f"Explains {count} failing test{'s' if count != 1 else ''}. ({item.mistake})", "dim"))
+    lines.append(Text(f"Explains {counted(count, 'failing test')}. ({item.mistake})", "dim"))
     return _titled(f"Mistake: {visible(item.title)}", "magenta", *lines)
 
 
@@ -255,7 +256,7 @@ def _failures(attempt: Attempt, verbose: bool) -> Iterable[RenderableType]:
             lines.append(Text(f"... {len(listed) - LISTED_FAILURES} further ones", "dim"))
         if len(rest) > len(listed):
             lines.append(Text(f"... {len(rest) - len(listed)} that a mistake named above explains", "dim"))
-        yield _titled(f"{len(rest)} more failing test{'s' if len(rest) > 1 else ''} (-v shows all)", "", *lines)
+        yield _titled(f"{counted(len(rest), 'more failing test')} (-v shows all)", "", *lines)
 
 
 def _most_telling(failing: Sequence[TestResult], attempt: Attempt) -> list[TestResult]:

@@ -13,6 +13,7 @@ from rich.text import Text
 from grader.catalogue import Catalogue
 from grader.cli.browse import TRACK_TITLES
 from grader.cli.common import console, note
+from grader.cli.plurals import counted
 from grader.cli.words import again, date, days_until, minutes
 from grader.journal import drills as journal_drills
 from grader.journal.progress import progress
@@ -128,7 +129,7 @@ def _print_drills(out: Console, series: list[summary.DrillSeries]) -> None:
             Text(f"last {seen}", "green" if inside else "yellow"),
             Text(f"best {minutes(best)}" if best is not None else ""),
             Text(f"target {minutes(item.target_seconds)}"),
-            Text(f"{len(item.runs)} run{'s' if len(item.runs) != 1 else ''}", "dim"),
+            Text(counted(len(item.runs), "run"), "dim"),
         )
     out.print(table)
     if len(series) > SHOWN_DRILLS:
@@ -153,7 +154,7 @@ def _print_interview(
                 Text(f"  {topic_title(topic)}"),
                 Text(extent),
                 Text(f"{forecast.left_alone:.0%}", style),
-                Text(f"{forecast.reviews_kept:.0%}, {forecast.reviews} review{'s' if forecast.reviews != 1 else ''}"),
+                Text(f"{forecast.reviews_kept:.0%}, {counted(forecast.reviews, 'review')}"),
             )
     out.print(table)
     out.print(Text("  the share of what was drilled that you would still know that day, as FSRS predicts", "dim"))

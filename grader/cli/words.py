@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from grader.cli.plurals import counted
 from grader.review import hunts
 from grader.review.drills import Mode
 from grader.review.quiz import CARD_PREFIX
@@ -33,8 +34,7 @@ def minutes(seconds: float) -> str:
 
 def days(duration_ns: int) -> str:
     """A duration in whole days."""
-    count = max(0, round(duration_ns / DAY_NS))
-    return f"{count} day{'s' if count != 1 else ''}"
+    return counted(max(0, round(duration_ns / DAY_NS)), "day")
 
 
 def days_until(at_ns: int, now_ns: int) -> str:
