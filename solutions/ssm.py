@@ -33,7 +33,7 @@ def discretize_zoh(A: Tensor, B: Tensor, delta: float) -> tuple[Tensor, Tensor]:
     # B̄ = ∫_0^Δ e^{sA} ds · B, and the integral is Δ φ(ΔA) with φ(z) = (e^z - 1)/z.
     phi = _phi(z)  # (N,)
     B_bar = delta * phi * B  # (N,)
-    return A_bar, B_bar
+    return A_bar, B_bar.to(A.dtype)
 
 
 def _phi(z: Tensor) -> Tensor:
