@@ -149,7 +149,7 @@ def judged(target: CostTarget, measured: Measured) -> CostResult:
     passed = enough and value <= target.limit
     cause = target.cause if enough else UNCOUNTED.format(value=value, unit=target.unit)
     if setting.says:
-        cause = f"{cause} (measured {setting.says}; elsewhere it is within the target)"
+        cause = f"{cause} (measured {setting.says}; in training without gradients it is within the target)"
     return CostResult(
         target.name, value, target.limit, target.unit, passed, target.part, target.required, "" if passed else cause
     )

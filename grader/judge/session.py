@@ -33,6 +33,9 @@ from grader.model import Attempt, Diagnosis, Exercise, Isolation, Outcome, PartR
 PUBLIC_ONLY = "these are the public tests alone; your instructor grades with more"
 CUDA_SLACK = 4
 """Every host opens the device anew: seconds, and gigabytes of the driver's own."""
+COST_DEADLINE = 8
+"""Deadlines of a test that measuring a cost may take: up to four runs of several calls, each slowed by the meter to a
+multiple of its time.  The tests have passed by then, so that it is a bound and no judgement."""
 
 
 class Judge:
@@ -167,7 +170,7 @@ class Judge:
             submission = Submission(channel, pack.reference)
             submission.load(load.source, load.filename, load.seed)
             seconds = order.timeout_seconds or pack.exercise.timeout_seconds
-            channel.start_clock(seconds * max(1, len(pack.exercise.costs)))
+            channel.start_clock(COST_DEADLINE * seconds * max(1, len(pack.exercise.costs)))
             return submission
 
         try:

@@ -15,11 +15,11 @@ class Affine(NamedTuple):
 
 
 def discretize_zoh(A: Tensor, B: Tensor, delta: float):
-    # phi(z) = phi(z/2) (1 + e^{z/2}) / 2, down to a z for which five terms are exact
+    # phi(z) = phi(z/2) (1 + e^{z/2}) / 2, down to a z for which five terms are exact to 64 bits
     z = (delta * A).to(torch.float64)
-    small = z / 2**12
+    small = z / 2**20
     phi = 1 + small / 2 * (1 + small / 3 * (1 + small / 4 * (1 + small / 5)))
-    for level in range(12, 0, -1):
+    for level in range(20, 0, -1):
         phi = phi * (1 + torch.exp(z / 2**level)) / 2
     huge = z < -1000
     phi = torch.where(huge, torch.expm1(z) / torch.where(huge, z, torch.ones_like(z)), phi)
