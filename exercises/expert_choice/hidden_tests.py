@@ -341,7 +341,8 @@ def test_logits_far_apart(submission, reference, rng):
             close(y, ref(x)[0], says="logits that lie hundreds apart: y", tol=1e-3)
         pull((y * direction).sum(), "y")
         slopes.append(leaf.grad)
-    close(slopes[0], slopes[1], says="logits that lie hundreds apart: gradient of x", tol=1e-3)
+    # Logits of hundreds leave float32 four digits of a log-softmax, and the slope is a difference of probabilities.
+    close(slopes[0], slopes[1], says="logits that lie hundreds apart: gradient of x", tol=1e-2)
 
 
 @part(1)

@@ -29,9 +29,9 @@ def step_bytes(submission, reference, rng):
     return late_bytes / early_bytes
 
 
-@speed("mask of 768 tokens")
+@speed("mask of 512 tokens")
 def mask(module):
-    return module.sliding_window_mask, lambda rng: arguments(768, rng.integers(20, 60))
+    return module.sliding_window_mask, lambda rng: arguments(512, rng.integers(20, 60))
 
 
 @speed("masked attention")

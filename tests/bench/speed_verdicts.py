@@ -39,7 +39,8 @@ from grader.host.process import Zygote  # noqa: E402
 # Wraps every public function and method of a solution, once it is loaded, so that a call takes `factor` times as long.
 # As long as a call takes that follows others: after a long pause it takes up to half as much again, which the
 # reference, called again and again, never does.  So where there is room for more calls, the median of up to five
-# later ones is the measure.
+# later ones is the measure.  Their results are kept meanwhile, as timed calls' are: memory that a call gets back warm
+# would make it quicker than the reference's are.
 SLOWED = """
 
 def _slowed(function, factor=FACTOR, how="HOW"):
@@ -56,10 +57,12 @@ def _slowed(function, factor=FACTOR, how="HOW"):
             begin = again = time.thread_time()
             result = function(*args, **kwargs)
             times = [time.thread_time() - again]
+            kept = [result]
             for _ in range(min(5, int(factor / 1.5) - 1)):
                 again = time.thread_time()
                 result = function(*args, **kwargs)
                 times.append(time.thread_time() - again)
+                kept.append(result)
             later = sorted(times[1:] or times)
             spent = later[len(later) // 2]
             if how == "sleep":
